@@ -15,30 +15,30 @@
 #define STANDIN_DRIVER LOOKALIKE_API
 #include "standin/standin_driver.h"
 
-/* Room for a library's count of its calls, by name, which is read for the report: grown atomically, 0 at first. NULL:
- * there is none left. Neither names nor array are copied. */
+/* Counters for a library's calls, by name, for the report; 0 at first. The library increments them atomically. NULL: no
+ * room is left. Neither the names nor their array is copied. */
 LOOKALIKE_API uint64_t *trz_lookalike_calls(const char *const *names, size_t count);
 
-/* Sets who knows where in its program the calling thread is: writes up to `size` characters, the innermost frame of the
- * program first. NULL: nobody. */
+/* Sets the function that tells where in its program the calling thread is: it writes up to `size` characters, the
+ * program's innermost frame first. NULL: none. */
 typedef void lookalike_place(char *text, size_t size);
 LOOKALIKE_API void trz_lookalike_on_place(lookalike_place *observer);
 
-/* The function (a CUfunction) of a kernel by its mangled name in a fat binary or image, which is only read when
- * its parameters are first needed. NULL: no memory. Neither string nor image is copied. */
+/* The function (a CUfunction) of a kernel by its mangled name in a fat binary or image. The image is only read when
+ * the kernel's parameters are first needed. NULL: no memory. Neither name nor image is copied. */
 LOOKALIKE_API void *trz_lookalike_function(const void *image, const char *name);
 
-/* Whether a launch keeps to the limits that all devices share. The driver's error for one that does not is also that of
- * other wrong values, the runtime has one of its own. */
+/* Whether a launch keeps to the limits that all devices share. If not, the driver's error is that for any wrong value;
+ * the runtime has an error of its own. */
 LOOKALIKE_API int trz_lookalike_shape_fits(const unsigned grid[3], const unsigned block[3]);
 
-/* Where a variable of registered code lies on the current device, and its size: a driver's result. */
+/* Where a variable of registered code lies on the current device, and its size. Returns a driver's result. */
 LOOKALIKE_API int trz_lookalike_variable(const void *image, const char *name, uint64_t *address, size_t *size);
 
 /* Whether a device may know the address: its own memory, or pinned or managed memory of the host. */
 LOOKALIKE_API bool trz_lookalike_is_known_to_device(uint64_t address);
 
-/* A variable that host and device share has been laid: from here on its memory is managed. */
+/* Marks memory as managed: a variable that host and device share lies there. */
 LOOKALIKE_API void trz_lookalike_managed(uint64_t address, uint64_t size);
 
 /* Says once for each name that a function is not there; returns CUDA_ERROR_NOT_SUPPORTED. */
@@ -47,23 +47,23 @@ LOOKALIKE_API int trz_lookalike_missing(const char *name);
 /* Records that memory ran out in a call of another library. */
 LOOKALIKE_API void trz_lookalike_oom(const char *call, uint64_t bytes);
 
-/* Sets the function that is called at the process's first short read from the device that gives 0 instead of bytes, in
- * the thread that reads, with no lock held: it says so to the user, who has not been told yet, where `is_news`. NULL:
- * the driver says so. */
+/* Sets the function that is called at the process's first short read from the device that gives 0 instead of its bytes,
+ * in the thread that reads, with no lock held. If `is_news`, the user has not been told yet, and the function tells
+ * them. NULL: the driver does. */
 typedef void lookalike_blank_read(uint64_t bytes, int is_news);
 LOOKALIKE_API void trz_lookalike_on_blank_read(lookalike_blank_read *observer);
 
-/* Opens the machine for queries by the devices' own numbers, which no CUDA_VISIBLE_DEVICES hides: the number of devices
- * it has. */
+/* Opens the machine for queries by the devices' own numbers, whatever CUDA_VISIBLE_DEVICES hides. Returns the number of
+ * devices. */
 LOOKALIKE_API int trz_lookalike_open(void);
 
-/* All devices are of one kind: its name, and those attributes that its profile tells. Each has a UUID. */
+/* The name of the devices, which are all alike, the attributes that their profile tells, and the UUID of each. */
 LOOKALIKE_API const char *trz_lookalike_title(void);
 LOOKALIKE_API int trz_lookalike_attribute(int attribute);
 LOOKALIKE_API void trz_lookalike_uuid(int number, unsigned char uuid[16]);
 
-/* For --record. A request that PyTorch's allocator was asked for: an enum sim_recorded_kind. What the allocator calls
- * of the driver, from `enter` until it leaves, is not the program's; from the first time on requests to the driver no
+/* For --record. A request to PyTorch's allocator; `kind`: an enum sim_recorded_kind. The allocator's own calls of the
+ * driver, from `enter` until it leaves, are not the program's; after the first of either, requests to the driver no
  * longer count. What cannot be followed ends the recording. */
 LOOKALIKE_API void trz_lookalike_request(int kind, int device, uint64_t address, uint64_t size, void *stream,
                                          uint32_t pool);
@@ -74,8 +74,8 @@ LOOKALIKE_API void trz_lookalike_stop_recording(const char *why);
  * closed on exec unless the caller says otherwise. cuInit or trz_lookalike_open comes first. */
 LOOKALIKE_API int trz_lookalike_machine_fd(void);
 
-/* Memory of a device, by its number, as the whole machine has taken it, and by which processes; returns the number of
- * these, of which up to `room` are written. trz_lookalike_open comes first. */
+/* A device's memory, by its number, that all processes of the machine use; and by process: writes up to `room` of them
+ * and returns how many there are. trz_lookalike_open comes first. */
 LOOKALIKE_API int trz_lookalike_memory(int number, uint64_t *total, uint64_t *used);
 LOOKALIKE_API unsigned trz_lookalike_processes(int number, uint64_t *pids, uint64_t *bytes, unsigned room);
 

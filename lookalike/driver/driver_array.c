@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arrays and mipmapped arrays: plain memory, row after row and slice after slice, whose bytes count as the device's.
- * A real array has an order of its own, which no program sees: copies are its only way in.
+ * Arrays and mipmapped arrays: plain device memory, row after row and slice after slice. A real array has an order of
+ * its own, which no program sees, since it reaches the bytes only by copies.
  */
 #include "driver_lookalike.h"
 
@@ -13,7 +13,7 @@
 
 enum { ROW_ALIGNMENT = 64, ARRAY_ALIGNMENT = 512, MOST_LEVELS = 32 };
 
-/* Levels of a mipmapped array are arrays that the whole owns. */
+/* A mipmapped array. It owns its levels, which are arrays. */
 struct look_mipmap {
 	LIST_ENTRY(look_mipmap) link;
 	trz_context context;
@@ -69,7 +69,7 @@ bool look_is_mipmap(const void *handle)
 	return find_mipmap(handle) != NULL;
 }
 
-/* What the shape takes; all fields but address and context are filled in. */
+/* Works out what an array takes: fills in all fields except address and context. */
 static cuda_result shape(struct look_array *a, const struct cuda_array_3d *d)
 {
 	unsigned channel = look_channel_bytes(d->format);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of the driver's functions that is about arrays, textures, and copies and fills of rows. The lists have the
- * form of those in driver_symbols.h and driver_per_thread.h.
+ * The driver's functions for arrays, textures, and copies and fills of rows. The lists have the form of those in
+ * driver_symbols.h and driver_per_thread.h.
  */
 #ifndef DRIVER_ARRAY_SYMBOLS_H
 #define DRIVER_ARRAY_SYMBOLS_H
@@ -78,7 +78,7 @@
 	X(cuMemsetD2D32Async, (cuda_addr a, size_t b, unsigned c, size_t d, size_t e, void *s),                     \
 	  (a, b, c, d, e, of_thread(s)))
 
-/* The legacy default stream waits for the thread's own: a copy on it may stand for one there. */
+/* A copy on the legacy default stream may stand for one on the thread's own, since it waits for that. */
 #define PER_THREAD_WAITING_ARRAYS(X)                                                                            \
 	X(cuMemcpy2DUnaligned_v2, (const struct cuda_copy_2d *a), cuMemcpy2DAsync_v2(a, OF_THREAD))                 \
 	X(cuMemcpy2D_v2, (const struct cuda_copy_2d *a), cuMemcpy2DAsync_v2(a, OF_THREAD))                          \

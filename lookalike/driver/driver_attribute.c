@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attributes of streams and kernel nodes: what the program sets is kept for it, and changes nothing.
+ * Attributes of streams and kernel nodes: the program can read back what it has set; nothing else depends on them.
  */
 #include "driver_graph.h"
 
@@ -56,7 +56,7 @@ cuda_result look_attribute_set(const void *owner, int id, const void *value)
 	return done ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* One that was never set is zero. */
+/* An attribute that was never set is zero. */
 cuda_result look_attribute_get(const void *owner, int id, void *value)
 {
 	memset(value, 0, VALUE_BYTES);
@@ -99,7 +99,7 @@ void look_attributes_forget(const void *owner)
 	pthread_mutex_unlock(&attributes.lock);
 }
 
-/* ---- of streams ------------------------------------------------------------ */
+/* ---- streams' attributes ------------------------------------------------------------ */
 
 cuda_result cuStreamSetAttribute(void *stream, int attribute, const void *value)
 {

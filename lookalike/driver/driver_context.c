@@ -12,7 +12,7 @@ enum { STACK_DEPTH = 256, LIMITS = 16 };
 
 /* ---- primary contexts ------------------------------------------------------------ */
 
-/* Per device: how often it is retained here, and the context while that is above 0. */
+/* By device: how often the program has retained its primary context, and the context while that is above 0. */
 static struct {
 	pthread_mutex_t lock;
 	int retains[LOOK_DEVICES];
@@ -95,7 +95,7 @@ cuda_result cuDevicePrimaryCtxGetState(cuda_device device, unsigned *flags, int 
 
 /* ---- each thread's contexts ------------------------------------------------------------ */
 
-/* The contexts below the current one, which the simulator keeps. NULL may be among them. */
+/* The contexts below the current one; the simulator keeps the current one. NULL may be among them. */
 static _Thread_local struct {
 	trz_context below[STACK_DEPTH];
 	int depth;
@@ -153,7 +153,7 @@ cuda_result cuCtxPopCurrent_v2(void **context)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* NULL: the current one. */
+/* `asked`: NULL means the current context. */
 cuda_result cuCtxGetDevice_v2(cuda_device *device, void *asked)
 {
 	LOOK_ENTER(cuCtxGetDevice_v2);
@@ -190,7 +190,7 @@ cuda_result cuCtxCreate_v3(void **context, void *affinity, int count, unsigned f
 	return cuCtxCreate_v2(context, flags, device);
 }
 
-/* Neither shares of a device nor a context for graphics. */
+/* Refuses contexts with a share of a device, and those for graphics. */
 cuda_result cuCtxCreate_v4(void **context, const struct cuda_context_params *params, unsigned flags,
                            cuda_device device)
 {
@@ -241,7 +241,7 @@ cuda_result cuCtxGetFlags(unsigned *flags)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* Contexts' values are never used again. */
+/* The simulator never uses a context's value again. */
 cuda_result cuCtxGetId(void *context, unsigned long long *id)
 {
 	LOOK_ENTER(cuCtxGetId);
@@ -308,7 +308,7 @@ cuda_result cuCtxSetCacheConfig(int config)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* Which device reaches whose plain memory; created memory has its own access rights. */
+/* Which device reaches whose plain memory; memory from cuMemCreate has access rights of its own. */
 static bool peers[LOOK_DEVICES][LOOK_DEVICES];
 
 bool look_peer_enabled(int device, int peer)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies and fills. The address shows which side of a copy is the device.
+ * Copies and fills. Its address shows whether a side of a copy is the device's.
  */
 #include "driver_lookalike.h"
 
@@ -10,9 +10,9 @@
 
 #include "bits.h"
 
-/* Where a copy with a pageable source is no longer staged but waited for. */
+/* Copies from pageable memory are staged up to this size; larger ones are waited for. */
 static const uint64_t staged_most = KIB(64);
-/* A read of a scalar, which control flow may depend on. */
+/* The largest read that counts as a scalar, on which control flow may depend. */
 static const uint64_t scalar_most = 16;
 
 static bool is_pageable(uint64_t address)
@@ -37,12 +37,12 @@ static bool is_captured(trz_context context, void *stream)
 
 /* ---- what a short read may give ------------------------------------------------------------ */
 
-/* Ranges that the host has sent since the last work: no computed result can be there. A program that
- * sends sizes and reads them back, as gathering among processes does, gets its sizes. */
+/* Ranges that the host has sent since the last work: they hold no computed result. So a program that sends sizes and
+ * reads them back, as gathering among processes does, gets its sizes. */
 static struct sent {
 	pthread_mutex_t lock;
-	uint64_t work;               /* of which the ranges are */
-	unsigned count;              /* ever noted; the newest are kept */
+	uint64_t work;               /* the amount of work after which the ranges were sent */
+	unsigned count;              /* ranges ever noted; the newest are kept */
 	struct sent_range {
 		uint64_t start, end;
 	} ranges[64];
@@ -72,7 +72,7 @@ static bool is_sent(uint64_t start, uint64_t size)
 	return found;
 }
 
-/* A copy to the device: `known` if its bytes come from the host. */
+/* Notes a copy to the device; `known`: its bytes come from the host. */
 static void note_sent(uint64_t start, uint64_t size, bool known)
 {
 	pthread_mutex_lock(&sent.lock);
@@ -95,8 +95,8 @@ void trz_lookalike_note_known(uint64_t address, uint64_t size, bool known)
 	note_sent(address, size, known);
 }
 
-/* What a collective brings is known when it has completed. A read of a scalar is waited for anyway, if not always by
- * the call that begins it. */
+/* Waits for the stream's collectives: what they bring is known only then. A program waits for a scalar that it reads
+ * anyway, if not always in the call that begins the read. */
 static trz_status await_ranks(trz_context context, void *stream)
 {
 	if (!__atomic_load_n(&look.has_met, __ATOMIC_RELAXED) || is_captured(context, stream))
@@ -123,7 +123,7 @@ static trz_status enqueue_to_host(trz_context context, void *stream, const struc
 	return sim_copy_blank(look.sim, context, stream, p->to, p->from, p->size);
 }
 
-/* A copy of what a collective may be about to bring: whether it is known is seen when the copy has run. */
+/* A copy of bytes that a collective may yet bring: whether they are known can be told once it has run. */
 struct later {
 	uint64_t to, from, size;
 };
@@ -164,7 +164,7 @@ static trz_status enqueue(trz_context context, void *stream, const struct look_p
 
 /* ---- copies ------------------------------------------------------------ */
 
-/* From a copy of the source, so that the caller may change it at once. */
+/* Copies the source first, so that the caller may change it at once. */
 static trz_status enqueue_staged(trz_context context, void *stream, struct look_piece p)
 {
 	void *staged = malloc(p.size);
@@ -180,7 +180,7 @@ static trz_status enqueue_staged(trz_context context, void *stream, struct look_
 	return status;
 }
 
-/* Pageable memory makes an asynchronous copy wait, or stages it; but not while it is captured. */
+/* An asynchronous copy with pageable memory waits, or is staged, unless it is captured. */
 cuda_result look_copy_piece(const struct look_piece *p, void *stream, bool wait)
 {
 	trz_context context = look_stream_context(stream);
@@ -217,8 +217,8 @@ static cuda_result copy(unsigned sides, uint64_t to, uint64_t from, uint64_t siz
 	return look_copy_piece(&all, stream, wait);
 }
 
-/* Host to device waits only for the staging, and device to device for nothing; this library waits for either, which a
- * program cannot distinguish from a fast device. */
+/* A real driver waits only for the staging of a copy from host to device, and for none from device to device. We wait
+ * for both: to a program this looks like a fast device. */
 cuda_result cuMemcpy(cuda_addr to, cuda_addr from, size_t size)
 {
 	LOOK_ENTER(cuMemcpy);
@@ -300,7 +300,7 @@ struct host_fill {
 	size_t count;
 };
 
-/* A graph may do it again: it frees nothing. */
+/* Does not free its argument, since a graph may call it again. */
 static void fill_host(void *argument)
 {
 	const struct host_fill *f = argument;
@@ -308,7 +308,7 @@ static void fill_host(void *argument)
 		memcpy(f->address + i * f->unit, &f->pattern, f->unit);
 }
 
-/* A fill of memory of the host that the device knows, pinned or managed. What it reads stays for good. */
+/* Fills host memory that the device knows, pinned or managed. The fill's argument is never freed. */
 static trz_status fill_pinned(trz_context context, void *stream, struct host_fill fill)
 {
 	struct host_fill *kept = malloc(sizeof *kept);

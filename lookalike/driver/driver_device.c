@@ -158,7 +158,7 @@ static uint64_t profile_attribute(int attribute, int number)
 	}
 }
 
-/* Properties of every device, as yes or no. */
+/* Whether an attribute is a property that every device has. */
 static bool is_common(int attribute)
 {
 	static const int common[] = {
@@ -228,7 +228,7 @@ cuda_result cuDeviceCanAccessPeer(int *can, cuda_device device, cuda_device peer
 	return result;
 }
 
-/* 1 performance rank, 2 access, 3 atomics, 4 arrays. */
+/* Attributes: 1 performance rank, 2 access, 3 atomics, 4 arrays. */
 cuda_result cuDeviceGetP2PAttribute(int *value, int attribute, cuda_device device, cuda_device peer)
 {
 	LOOK_ENTER(cuDeviceGetP2PAttribute);

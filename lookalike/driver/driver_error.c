@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Results: the result for a status of the simulator, and the names and texts of results.
+ * Results: which result a status of the simulator becomes, and the names and texts of results.
  */
 #include "driver_lookalike.h"
 
@@ -64,7 +64,7 @@ cuda_result cuGetErrorName(cuda_result result, const char **name)
 	}
 }
 
-/* The driver's own words where programs look for them, the name elsewhere. */
+/* The driver's own text for results whose text programs look for; for others the name. */
 cuda_result cuGetErrorString(cuda_result result, const char **text)
 {
 	static const struct {

@@ -18,7 +18,7 @@ static bool is_one_of(const char *name, const char *const names[], size_t count)
 	return false;
 }
 
-/* Whether a file is one that asks, and works without an answer. */
+/* Whether a file is a library that asks for tables but works without them. */
 static bool works_without(const char *name)
 {
 	static const char *const names[] = {"libnvrtc.so", "libnvJitLink.so", "libnvvm.so", "libcupti.so"};
@@ -45,7 +45,7 @@ static bool has_standin(const char *name)
 	return is_one_of(name, names, sizeof names / sizeof names[0]);
 }
 
-/* NVIDIA's shared runtime was found before the look-alike that lies beside this library: by a path of the program. */
+/* Says that by a path of the program's NVIDIA's shared runtime was found before the look-alike beside this library. */
 static void say_of_runtime(const char *path, const char *name)
 {
 	Dl_info own;
@@ -71,7 +71,7 @@ static void say(const Dl_info *caller)
 	                          "libcudart_static.a\n", stderr);
 }
 
-/* NVIDIA's own runtime, linked statically, asks here for the means to check the driver. That check is respected. */
+/* NVIDIA's own runtime, linked statically, asks here for the means to check the driver. We respect that check. */
 cuda_result cuGetExportTable(const void **table, const void *id)
 {
 	Dl_info caller;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Functions in the forms of other CUDA versions, except those with addresses of 32 bits.
+ * Functions' forms of other CUDA versions, except those with 32-bit addresses.
  */
 #include "driver_lookalike.h"
 

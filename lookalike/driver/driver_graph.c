@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Captures and the graphs that they make. A program may ask for the graph of a capture under way, and add to it: it
- * gets the one that the capture's end will fill.
+ * Captures and the graphs that they make. A program that asks for the graph of a capture under way, and may add to it,
+ * gets the graph that the capture's end will fill.
  */
 #include "driver_graph.h"
 
@@ -32,7 +32,7 @@ struct look_source *look_source_hold(struct look_source *s)
 	return s;
 }
 
-/* An end of its context has ended the graph. */
+/* If the source's context has ended, its graph has, too. */
 void look_source_drop(struct look_source *s)
 {
 	if (__atomic_sub_fetch(&s->references, 1, __ATOMIC_ACQ_REL) > 0)
@@ -65,7 +65,7 @@ static bool make_chunk(struct look_graph *g, size_t index)
 	return chunk != NULL;
 }
 
-/* What was added while the graph was captured, at a place in the capture; NULL: nothing. */
+/* The node that the program added at this place of the capture; NULL: none. */
 static struct look_node *placed_at(const struct look_graph *g, size_t number)
 {
 	for (size_t i = 0; i < g->waiting.count; i++)
@@ -74,7 +74,7 @@ static struct look_node *placed_at(const struct look_graph *g, size_t number)
 	return NULL;
 }
 
-/* The handle of a node, which never changes; NULL: no host memory. */
+/* A node's handle, which never changes; NULL: no host memory. */
 static struct look_node *node_value(struct look_graph *g, size_t number)
 {
 	pthread_mutex_lock(&graphs_lock);
@@ -98,7 +98,7 @@ static int type_of(sim_node_kind kind)
 	return types[kind];
 }
 
-/* The numbers of all nodes, to be freed; NULL: no host memory. */
+/* The numbers of all nodes, which the caller frees; NULL: no host memory. */
 static size_t *list_numbers(sim_graph graph, uint64_t capture, size_t *count)
 {
 	*count = sim_graph_nodes(look.sim, graph, capture, NULL, 0);
@@ -108,7 +108,7 @@ static size_t *list_numbers(sim_graph graph, uint64_t capture, size_t *count)
 	return numbers;
 }
 
-/* A node of the list by its number, which grows. */
+/* Finds a node of the list, which is sorted by number. */
 static struct look_node *with_number(const struct look_list *list, size_t number)
 {
 	size_t low = 0, high = list->count;
@@ -122,7 +122,7 @@ static struct look_node *with_number(const struct look_list *list, size_t number
 	return list->nodes[low];
 }
 
-/* Fills in what a captured node is and follows. One with a place keeps what the program has added. */
+/* Fills in what a captured node does and follows. A node that the program added keeps what it does. */
 static bool describe(struct look_node *n, struct look_source *s, const struct look_list *list)
 {
 	size_t numbers[MOST_TAILS];
@@ -142,7 +142,7 @@ static bool describe(struct look_node *n, struct look_source *s, const struct lo
 	return true;
 }
 
-/* A graph's own nodes have the handles that the program may know; those of others are new. */
+/* Lists a capture's nodes. Its own graph's have the handles that the program may know; for others they are new. */
 static bool list_source(struct look_source *s, struct look_graph *g, struct look_list *out)
 {
 	size_t count, first = out->count;
@@ -186,7 +186,7 @@ void look_graph_free(struct look_graph *g)
 {
 	if (g->instances && --g->instances->holders == 0)
 		free(g->instances);
-	for (size_t i = 0; i < g->waiting.count; i++) /* those with a place are in the list */
+	for (size_t i = 0; i < g->waiting.count; i++) /* placed ones are in the list */
 		if (!g->waiting.nodes[i]->placed || !g->settled)
 			look_node_free(g->waiting.nodes[i]);
 	free(g->waiting.nodes);
@@ -254,7 +254,7 @@ bool look_graph_under_way(const struct look_graph *graph)
 	return g != NULL;
 }
 
-/* The graph of a capture in progress, made if there is none yet; NULL: no host memory. */
+/* The graph of a capture in progress; makes it if there is none yet. NULL: no host memory. */
 static struct look_graph *graph_of(uint64_t capture, trz_context context)
 {
 	pthread_mutex_lock(&graphs_lock);
@@ -283,7 +283,7 @@ static void no_longer_under_way(const struct look_graph *g)
 	pthread_mutex_unlock(&graphs_lock);
 }
 
-/* What was captured into a graph becomes part of it, behind the nodes that the program has named. */
+/* Makes what was captured into a graph a part of it, behind the nodes that the program has named. */
 static cuda_result join(struct look_graph *g)
 {
 	struct look_graph *into = g->into;
@@ -318,7 +318,7 @@ cuda_result cuStreamEndCapture(void *stream, void **graph)
 	LOOK_NEED(g, OUT_OF_MEMORY);
 	bool begun = look_note_begin();
 	cuda_result result = look_result(sim_capture_end(look.sim, context, stream, &captured));
-	/* On a wrong stream, or in a wrong thread, it goes on. */
+	/* The capture goes on if the stream or the thread was the wrong one. */
 	bool goes_on = result == TRZ_CUDA_ERROR_STREAM_CAPTURE_UNMATCHED ||
 	               result == TRZ_CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 	look_note_end(begun, !goes_on, SIM_RECORDED_CAPTURE_END, context, stream, g->source->capture);
@@ -466,7 +466,7 @@ static trz_status place(struct look_graph *g, struct look_node *n, trz_context c
 	return TRZ_OK;
 }
 
-/* What the stream is given from here on follows these nodes; and still those that it followed, even where the program
+/* From here on the stream's work follows these nodes; and still those that it followed before, even if the program
  * replaces them. */
 cuda_result cuStreamUpdateCaptureDependencies_v2(void *stream, void *const *nodes, const struct cuda_edge *edges,
                                                  size_t count, unsigned flags)
@@ -498,7 +498,7 @@ cuda_result cuStreamUpdateCaptureDependencies(void *stream, void *const *nodes, 
 
 /* ---- asking about nodes ------------------------------------------------------------ */
 
-/* All nodes, or those that follow on no other. */
+/* Gives all nodes, or those that follow no other. */
 static cuda_result give_nodes(struct look_graph *g, bool roots, void **nodes, size_t *count)
 {
 	LOOK_NEED(g && count, INVALID_VALUE);
@@ -534,7 +534,7 @@ cuda_result cuGraphGetRootNodes(void *graph, void **nodes, size_t *count)
 	return give_nodes(graph, true, nodes, count);
 }
 
-/* A captured node that has not been listed is asked of the simulator. */
+/* Whether the node itself says what it is; a captured node of no list does not, and the simulator is asked. */
 static bool is_listed(const struct look_node *n)
 {
 	return n->single || n->graph->settled;

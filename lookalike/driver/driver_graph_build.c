@@ -29,7 +29,7 @@ static cuda_result follow(struct look_node *n, void *const *after, size_t count)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* Memory of the graph that a node is about: the address of an allocation is written to `is`. */
+/* Finds or makes the block that a node is about; writes the address of an allocation to `is`. */
 static cuda_result take_memory(struct look_node *n, struct cuda_node *is)
 {
 	cuda_result result = TRZ_CUDA_SUCCESS;
@@ -63,7 +63,7 @@ cuda_result cuGraphAddNode_v2(void **node, void *graph, void *const *after, cons
                               struct cuda_node *is)
 {
 	LOOK_ENTER(cuGraphAddNode_v2);
-	(void)edges; /* they concern dependent launches and ports of nodes */
+	(void)edges; /* they only describe dependent launches and nodes' ports */
 	LOOK_NEED(node && graph && is, INVALID_VALUE);
 	struct look_node *n = look_node_new();
 	LOOK_NEED(n, OUT_OF_MEMORY);
@@ -179,7 +179,7 @@ cuda_result cuGraphAddMemFreeNode(void **node, void *graph, void *const *after, 
 	return cuGraphAddNode_v2(node, graph, after, NULL, count, &is);
 }
 
-/* The condition of a node: kernels set none, so that it keeps its default. */
+/* Makes the condition of a node. It keeps its default, since kernels set none. */
 cuda_result cuGraphConditionalHandleCreate(uint64_t *handle, void *graph, void *context, unsigned value, unsigned flags)
 {
 	LOOK_ENTER(cuGraphConditionalHandleCreate);
@@ -304,7 +304,7 @@ cuda_result cuGraphNodeGetDependentNodes(void *node, void **after, size_t *count
 	return cuGraphNodeGetDependentNodes_v2(node, after, NULL, count);
 }
 
-/* What followed it does not follow what it followed. */
+/* The nodes that followed it do not follow those before it afterwards. */
 cuda_result cuGraphDestroyNode(void *node)
 {
 	struct look_node *n = node;

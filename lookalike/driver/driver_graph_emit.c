@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Nodes become a graph of the simulator: they are captured on streams of our own, of which each takes nodes that follow
- * one another, so that nothing but the edges and the number of streams orders them.
+ * Makes nodes into a graph of the simulator: captures them on streams of our own. Each stream takes nodes that follow
+ * one another, so that only the edges and the number of streams order them.
  */
 #include "driver_graph.h"
 
@@ -12,11 +12,11 @@ enum { MOST_LANES = 24 };
 struct lane {
 	trz_context context;
 	void *stream;
-	uint64_t newest;             /* the number of the point behind what it was given last */
-	bool borrowed;               /* it is the caller's */
+	uint64_t newest;             /* the number of the point behind its last item */
+	bool borrowed;               /* the stream is the caller's */
 };
 
-/* After an item: an event recorded on its lane. */
+/* An event recorded on a lane behind an item. */
 struct point {
 	uint64_t number;
 	unsigned lane;
@@ -25,15 +25,15 @@ struct point {
 
 struct emission {
 	struct lane lane[MOST_LANES];
-	unsigned lanes, next;        /* `next`: which lane an item without a fitting one goes to */
+	unsigned lanes, next;        /* `next`: the lane for an item that fits none */
 	bool one_lane;
-	struct point *points;        /* all */
+	struct point *points;        /* all points so far */
 	size_t count, room;
 };
 
 /* ---- lanes and points ------------------------------------------------------------ */
 
-/* Records where a lane is; 0: failed. Numbers are from 1. */
+/* Records where a lane is, as a new point; they are numbered from 1. */
 static trz_status mark(struct emission *e, unsigned lane, uint64_t *number)
 {
 	if (e->count == e->room) {
@@ -62,7 +62,7 @@ static trz_status await(struct emission *e, unsigned lane, uint64_t number)
 	return look.table->stream_wait(look.table->self, e->lane[lane].context, e->lane[lane].stream, p->event);
 }
 
-/* A further lane, which joins the capture behind its beginning. */
+/* Opens another lane, which joins the capture where that begins. */
 static trz_status open_lane(struct emission *e, trz_context context, unsigned *lane)
 {
 	struct lane *l = &e->lane[e->lanes];
@@ -74,7 +74,7 @@ static trz_status open_lane(struct emission *e, trz_context context, unsigned *l
 	return await(e, *lane, 1);
 }
 
-/* The lane for something that follows the given points: one that ends with one of them, a new one, or any. */
+/* Chooses the lane for an item that follows the given points: a lane that ends with one of them, a new one, or any. */
 static trz_status choose(struct emission *e, trz_context context, const uint64_t *after, size_t count, unsigned *lane)
 {
 	for (size_t i = 0; i < count; i++) {
@@ -96,7 +96,7 @@ static trz_status choose(struct emission *e, trz_context context, const uint64_t
 static trz_status emit_list(struct emission *e, struct look_list *list, uint64_t start, trz_context context,
                             uint64_t *end);
 
-/* The body that the condition's default chooses; of a loop once, since no kernel ends it. NULL: none. */
+/* The body that the condition's default chooses; a loop's runs once, since no kernel ends it. NULL: none. */
 static struct look_graph *body_of(const struct cuda_conditional_node *c)
 {
 	uint64_t value = c->handle >> 1;
@@ -151,7 +151,7 @@ static trz_status emit(struct emission *e, const struct look_node *n, unsigned l
 	}
 }
 
-/* A node behind all that it follows; `done` has the points behind the earlier ones. */
+/* Emits a node behind all that it follows; `done` has the points behind the earlier nodes. */
 static trz_status emit_after(struct emission *e, const struct look_node *n, uint64_t start, trz_context context,
                              uint64_t *done)
 {
@@ -174,7 +174,7 @@ static trz_status emit_after(struct emission *e, const struct look_node *n, uint
 	return status;
 }
 
-/* A lane waits for the nodes that no other follows. */
+/* Makes a lane wait for the nodes that no other node follows. */
 static trz_status await_ends(struct emission *e, const struct look_list *list, unsigned lane, const uint64_t *done)
 {
 	bool *followed = calloc(list->count + 1, sizeof *followed);
@@ -189,7 +189,7 @@ static trz_status await_ends(struct emission *e, const struct look_list *list, u
 	return status;
 }
 
-/* The nodes of a list behind a point; `end` comes after all of them. */
+/* Emits the nodes of a list behind a point; `end`: the point behind all of them. */
 static trz_status emit_list(struct emission *e, struct look_list *list, uint64_t start, trz_context context,
                             uint64_t *end)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Instances of graphs: what a launch runs, and changes to it. An instance of a graph that is as it was captured has no
- * nodes of its own until the program changes one.
+ * Instances of graphs: what a launch runs, and changes to it. An instance of an unchanged captured graph has no nodes
+ * of its own until the program changes one.
  */
 #include "driver_graph.h"
 
@@ -25,7 +25,7 @@ static void free_exec(struct look_exec *e)
 	free(e);
 }
 
-/* Its work is another graph's now: it gets copies of the nodes, or what was captured. */
+/* Gives the instance a graph's work: copies of its nodes, or what it captured. */
 static cuda_result take_nodes(struct look_exec *e, struct look_graph *g)
 {
 	if (g->source)
@@ -40,7 +40,7 @@ static cuda_result check_order(struct look_list *list)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* A graph with memory has one instance at a time; false: no host memory. */
+/* Counts an instance of a graph with memory, which may have one at a time; false: no host memory. */
 static bool count_memory(struct look_exec *e, struct look_graph *g)
 {
 	e->has_memory = g->has_memory;
@@ -81,7 +81,7 @@ static cuda_result instantiate(void **instance, void *graph, unsigned long long 
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* Only the flag about allocations makes a difference: others concern launches by the device, and priorities. */
+/* Only the flag about allocations makes a difference; the others are for launches by the device, and priorities. */
 cuda_result cuGraphInstantiateWithFlags(void **instance, void *graph, unsigned long long flags)
 {
 	LOOK_ENTER(cuGraphInstantiateWithFlags);
@@ -134,7 +134,7 @@ static void unmake(struct look_exec *e)
 	e->made = 0;
 }
 
-/* Memory for its allocations, and the graph of the simulator that names it. */
+/* Gives the instance memory for its allocations, and the simulator's graph that names this memory. */
 static cuda_result make_ready(struct look_exec *e, trz_context context, void *stream)
 {
 	bool moved = false;
@@ -159,7 +159,7 @@ cuda_result cuGraphUpload(void *instance, void *stream)
 	return make_ready(instance, context, stream);
 }
 
-/* What was freed in captures is in use again. */
+/* Tells the pools that memory freed in captures is in use again. */
 static void tell_pools(const struct look_exec *e, trz_context context, void *stream)
 {
 	const struct look_source *last = e->source;
@@ -180,7 +180,7 @@ static bool list_it(struct look_exec *e)
 	return e->listed;
 }
 
-/* In a capture the nodes become the capture's. */
+/* A launch in a capture adds the instance's nodes to the capture. */
 static cuda_result launch_captured(struct look_exec *e, trz_context context, void *stream)
 {
 	bool moved;
@@ -368,7 +368,7 @@ static bool fits(const struct look_exec *e, const struct look_graph *g, struct c
 	return true;
 }
 
-/* The program may still name its nodes by the graph that the instance was first made of. */
+/* Takes another graph's nodes. The program may still name them by the graph that the instance was first made of. */
 static cuda_result replace_nodes(struct look_exec *e, struct look_graph *g)
 {
 	struct look_list new = {0};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory of graphs: an allocation node has an address from the beginning, and memory there from the first launch on.
- * Graphs whose allocations end inside them share memory if they are launched on one stream, or one has completed: the
- * same handle is mapped at the addresses of each. What is no longer used stays reserved until the program trims it.
+ * Graphs' memory: an allocation node has an address from the beginning, and memory there from the first launch on.
+ * Graphs that free what they allocate share memory, the same handle mapped at the addresses of each, if they are
+ * launched on one stream or one has completed. Unused memory stays reserved until the program trims it.
  */
 #include "driver_graph.h"
 
@@ -24,18 +24,18 @@ struct backing {
 	void *stream;
 };
 
-/* Invariant: referenced by each node of graphs and instances that is about it, and once more while live. */
+/* Invariant: `references` counts the nodes of graphs and instances that are about it, and one more while live. */
 struct look_block {
 	LIST_ENTRY(look_block) link;
 	unsigned references;
-	const struct look_graph *owner;  /* not to be followed */
+	const struct look_graph *owner;  /* never dereferenced */
 	int device;
 	uint32_t access;             /* the devices that reach it, one bit each */
 	cuda_addr address;
 	uint64_t size;
-	unsigned allocations, frees; /* nodes of the owner: a block that is freed there may be allocated again */
-	const struct look_node *freed_by;  /* the newest of these frees; not to be followed */
-	bool freed_elsewhere;        /* by a node of another graph */
+	unsigned allocations, frees; /* nodes of the owner: a block freed there may be allocated again */
+	const struct look_node *freed_by;  /* the newest of these frees; never dereferenced */
+	bool freed_elsewhere;        /* a node of another graph frees it */
 	bool live;                   /* a launch has allocated it, and nothing has freed it since */
 	struct backing *backing;     /* NULL: it has no memory yet */
 };
@@ -43,7 +43,7 @@ struct look_block {
 static struct {
 	pthread_mutex_t lock;
 	LIST_HEAD(, look_block) blocks;
-	LIST_HEAD(, look_block) ended;   /* no longer referenced, but perhaps in use by work */
+	LIST_HEAD(, look_block) ended;   /* no longer referenced, but work may still use them */
 	LIST_HEAD(, backing) backings;
 	uint64_t used[LOOK_DEVICES], reserved[LOOK_DEVICES], used_high[LOOK_DEVICES], reserved_high[LOOK_DEVICES];
 } memory = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -62,7 +62,7 @@ static void forget_event(struct backing *p)
 	p->last = NULL;
 }
 
-/* What uses the memory next comes after what the stream has been given. */
+/* Records that the next user of the memory must come after the stream's work so far. */
 static void mark(struct backing *p, trz_context context, void *stream)
 {
 	if (p->context != context)
@@ -155,7 +155,7 @@ static bool is_mapped_in(const struct look_list *list, const struct backing *p)
 	return false;
 }
 
-/* Memory that nothing else uses when the stream gets there; `any`: the stream may have to wait for it. */
+/* Finds memory that nothing else uses once the stream gets there; `any`: the stream may have to wait for that. */
 static struct backing *find_backing(const struct look_block *b, const struct look_list *list, trz_context context,
                                     const void *stream, bool any)
 {
@@ -215,7 +215,7 @@ static bool follows(const struct look_node *n, const struct look_node *other)
 	return false;
 }
 
-/* With the lock: a block that the graph has freed before the node. */
+/* With the lock: a block that the graph frees before the node. */
 static struct look_block *find_freed(const struct look_node *n, int device, uint64_t size, uint32_t access)
 {
 	struct look_block *b;
@@ -274,8 +274,8 @@ cuda_result look_block_make(struct look_node *n, struct cuda_alloc_node *alloc)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* A node of the owner frees what one of its nodes has allocated; a node of another graph what outlives the owner's
- * launches. */
+/* A node of the owner frees what another of its nodes allocates; a node of another graph frees what outlives the
+ * owner's launches. */
 cuda_result look_block_free_node(struct look_node *n, cuda_addr address)
 {
 	struct look_block *b;
@@ -333,7 +333,7 @@ static struct look_graph *inner_of(const struct look_node *n)
 	return n->is.type == TRZ_CU_GRAPH_NODE_TYPE_GRAPH && !n->source ? n->is.of.child.graph : NULL;
 }
 
-/* With the lock: none may be live that is allocated anew, unless launches free it. */
+/* With the lock: whether no block that the launch allocates is live, or `frees`: launches free live ones. */
 static bool may_launch(const struct look_list *list, bool frees)
 {
 	for (size_t i = 0; i < list->count; i++) {
@@ -372,7 +372,7 @@ cuda_result look_blocks_lay(struct look_exec *e, trz_context context, void *stre
 	*moved = false;
 	if (!e->has_memory)
 		return TRZ_CUDA_SUCCESS;
-	trz_capture_mode mode = TRZ_CAPTURE_RELAXED; /* of this thread: that of the program does not matter here */
+	trz_capture_mode mode = TRZ_CAPTURE_RELAXED; /* the program's own mode must not matter here */
 	look.table->capture_mode(look.table->self, &mode);
 	pthread_mutex_lock(&memory.lock);
 	bool frees = e->flags & TRZ_CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
@@ -439,7 +439,7 @@ void look_blocks_end_context(trz_context context)
 	pthread_mutex_unlock(&memory.lock);
 }
 
-/* Blocks of graphs that are not running give their memory up until the next launch. */
+/* Takes the memory of graphs that are not running; their next launch gets new memory. */
 cuda_result cuDeviceGraphMemTrim(cuda_device device)
 {
 	struct look_block *b;
@@ -487,7 +487,7 @@ cuda_result cuDeviceGetGraphMemAttribute(cuda_device device, int attribute, void
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* A high-water mark can only be set to 0, which means the current value. */
+/* A high-water mark can only be set to 0, which makes it the current value. */
 cuda_result cuDeviceSetGraphMemAttribute(cuda_device device, int attribute, void *value)
 {
 	LOOK_ENTER(cuDeviceSetGraphMemAttribute);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Nodes of graphs: what they keep, and lists of them.
+ * Nodes of graphs, what they keep, and lists of them.
  */
 #include "driver_graph.h"
 
@@ -31,7 +31,7 @@ void look_list_free(struct look_list *list)
 	*list = (struct look_list){0};
 }
 
-/* A list of its nodes in an order that keeps their edges, by the number of those that are still to come before each. */
+/* Takes, again and again, each node whose predecessors have all been taken. */
 bool look_list_sort(struct look_list *list)
 {
 	size_t *missing = calloc(list->count + 1, sizeof *missing), done = 0;
@@ -75,7 +75,7 @@ struct look_node *look_node_new(void)
 	return n;
 }
 
-/* The graphs that belong to it: a child, or the bodies of a conditional one. */
+/* Frees the graphs that belong to a node: a child, or the bodies of a conditional node. */
 static void free_inner(struct look_node *n)
 {
 	const struct cuda_conditional_node *c = &n->is.of.conditional;
@@ -106,7 +106,7 @@ static void *copied(const void *from, size_t size)
 	return to ? memcpy(to, from, size) : NULL;
 }
 
-/* A graph that belongs to a node: a copy of another, or an empty one. */
+/* Makes a graph that belongs to a node: a copy of another, or an empty one. */
 static cuda_result inner_graph(const struct look_graph *like, struct look_graph **out)
 {
 	struct look_graph *g = look_graph_new();
@@ -158,7 +158,7 @@ static cuda_result check_fill(const struct cuda_fill_node *f)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* What `is` points to becomes the node's own; `kept` is to be freed even if that fails. */
+/* Copies what `is` points to into `kept`, which the caller frees even if this fails. */
 static cuda_result keep(struct cuda_node *is, void **kept)
 {
 	const struct cuda_fill_node *f = &is->of.fill;

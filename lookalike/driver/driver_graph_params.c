@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the nodes of a graph do: asked for, and changed.
+ * Asking what the nodes of a graph do, and changing it.
  */
 #include "driver_graph.h"
 
@@ -19,7 +19,7 @@ static cuda_result set_params(void *node, const struct cuda_node *is)
 	return look_node_set(n, is);
 }
 
-/* What a node does, if the program has said so or is told: what was captured is not known in these terms. */
+/* What a node does, if the program has said so or has been told; of captured nodes this is not known in these terms. */
 static cuda_result get_params(void *node, int type, struct cuda_node *is)
 {
 	const struct look_node *n = node;

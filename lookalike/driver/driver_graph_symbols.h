@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of the driver's functions that is about captures, graphs, and attributes of streams. The lists have the form
- * of those in driver_symbols.h and driver_per_thread.h.
+ * The driver's functions for captures, graphs, and attributes of streams. The lists have the form of those in
+ * driver_symbols.h and driver_per_thread.h.
  */
 #ifndef DRIVER_GRAPH_SYMBOLS_H
 #define DRIVER_GRAPH_SYMBOLS_H

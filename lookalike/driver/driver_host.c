@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Host memory that the device knows: allocated here, or registered. Devices use it at its own address.
+ * Host memory that devices know, allocated here or registered. They use it at its own address.
  */
 #include "driver_lookalike.h"
 
@@ -66,7 +66,7 @@ static cuda_result add(struct host_range new)
 	return result;
 }
 
-/* Takes out the range that starts at exactly this address. */
+/* Removes the range that starts at exactly this address. */
 static bool take_out(const void *address, bool own, struct host_range *out)
 {
 	pthread_mutex_lock(&hosts.lock);
@@ -117,7 +117,7 @@ cuda_result cuMemAllocHost_v2(void **address, size_t size)
 	return cuMemHostAlloc(address, size, 0);
 }
 
-/* Work that may use the memory runs first: the driver waits too. */
+/* Waits for work that may use the memory, as a real driver does. */
 cuda_result cuMemFreeHost(void *address)
 {
 	struct host_range range;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Late work completes by itself when the program has called nothing for a while, as a host that waits for a callback,
- * or looks at what a copy brings, does. On hardware the device would long have been done.
+ * Completes late work when the program has made no call for a while: it may be waiting for a callback, or watching the
+ * memory that a copy writes. A real device would have finished long ago.
  */
 #include "driver_lookalike.h"
 
@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <time.h>
 
-/* The calls of all threads. */
+/* The number of calls so far, by all threads. */
 static uint64_t activity(void)
 {
 	uint64_t calls = 0;
@@ -18,7 +18,7 @@ static uint64_t activity(void)
 	return calls;
 }
 
-/* A second without a call: long enough that a program that still calls sees its work as late as ever. */
+/* Waits for a second without a call, long enough that work stays late in a program that still makes calls. */
 static void *watch(void *unused)
 {
 	enum { QUIET = 4 };
@@ -37,7 +37,7 @@ static void *watch(void *unused)
 	return NULL;
 }
 
-/* Signals are for the program's own threads. */
+/* Blocks signals in the thread: they are for the program's own threads. */
 void look_idle_open(void)
 {
 	pthread_t thread;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plain memory and events of other processes, by handles of 64 bytes. Processes have to share a machine, as those of
- * one `terrazzo sim` do.
+ * Other processes' plain memory and events, by 64-byte handles. The processes must share a machine, as those of one
+ * `terrazzo sim` do.
  */
 #include "driver_lookalike.h"
 
@@ -18,12 +18,12 @@ struct ipc {
 	char magic[8];
 	uint64_t pid;
 	struct sim_token token;
-	uint64_t generation;  /* of the allocation: another one at its address has another handle */
+	uint64_t generation;  /* of the allocation: a later one at its address has another handle */
 };
 
 _Static_assert(sizeof(struct ipc) <= sizeof(struct cuda_ipc), "it fits");
 
-/* Memory of another process that this one has opened, as often as `count` says. */
+/* Memory of another process that this one has opened `count` times. */
 struct opened {
 	struct opened *next;
 	struct sim_token token;
@@ -61,7 +61,7 @@ cuda_result cuIpcGetMemHandle(struct cuda_ipc *handle, cuda_addr address)
 	return look_ipc_export(handle, address);
 }
 
-/* Lays the memory at an address of its own, for the devices of the bits. */
+/* Maps the memory at an address of its own; `access`: the devices that reach it, one bit each. */
 static cuda_result lay(trz_handle handle, uint64_t size, uint32_t access, cuda_addr *address)
 {
 	trz_addr made = 0;
@@ -136,7 +136,7 @@ cuda_result look_ipc_open(cuda_addr *address, const struct cuda_ipc *handle, uin
 cuda_result cuIpcOpenMemHandle_v2(cuda_addr *address, struct cuda_ipc handle, unsigned flags)
 {
 	struct ipc ipc;
-	enum { LAZY_ENABLE_PEER_ACCESS = 1 };  /* the only flags that there are, and required */
+	enum { LAZY_ENABLE_PEER_ACCESS = 1 };  /* the only flag, and required */
 	LOOK_ENTER(cuIpcOpenMemHandle_v2);
 	LOOK_NEED(flags == LAZY_ENABLE_PEER_ACCESS, INVALID_VALUE);
 	trz_context context = look_context();
@@ -175,7 +175,7 @@ cuda_result cuIpcCloseMemHandle(cuda_addr address)
 	return result;
 }
 
-/* Each process has its own queues, so this process waits for the event's work here. */
+/* Waits for the event's work, since each process has queues of its own. */
 cuda_result cuIpcGetEventHandle(struct cuda_ipc *handle, void *event)
 {
 	LOOK_ENTER(cuIpcGetEventHandle);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Linking device code at run time. Kernels compute nothing, so that nothing has to be resolved: the result is the code
- * that was added, the texts of PTX one after the other, or else the first image.
+ * Linking device code at run time. Kernels compute nothing, so nothing has to be resolved: the result is the PTX texts
+ * that were added, one after the other, or else the first image.
  */
 #include "driver_lookalike.h"
 
@@ -22,7 +22,7 @@ struct link {
 	void **values;
 };
 
-/* Logs are empty, and it took no time. */
+/* Reports empty logs and a time of 0. */
 static void answer_options(unsigned count, const int *options, void **values)
 {
 	for (unsigned i = 0; options && values && i < count; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The figures of the process, updated in DIR/<pid>.live: they survive a process that ends without a report, by a signal
- * or _exit. The report, DIR/<pid>.json, says where each figure is.
+ * The process's figures, kept in DIR/<pid>.live, so that they survive even if the process ends without a report, by a
+ * signal or _exit. The report, DIR/<pid>.json, says where each figure is.
  */
 #include "driver_lookalike.h"
 
@@ -42,7 +42,7 @@ uint64_t *trz_lookalike_calls(const char *const *names, size_t count)
 	return counts;
 }
 
-/* The file takes the place of our own pages; where pages are larger than these, it gets a copy. */
+/* Maps the file over our own pages; where the system's pages are larger than these, writes a copy instead. */
 void look_live_write(const char *path)
 {
 	if (live.shared)

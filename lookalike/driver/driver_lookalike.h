@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The internals of the look-alike libcuda.so.1: its list of functions, its state, and declarations that its files
- * share. Every exported function is a thin translation onto the simulator's driver table or sim.h.
+ * The internals of the look-alike libcuda.so.1: its list of functions, its state, and the declarations that its files
+ * share. Every exported function translates to a few calls of the simulator's driver table or sim.h.
  */
 #ifndef DRIVER_LOOKALIKE_H
 #define DRIVER_LOOKALIKE_H
@@ -27,22 +27,22 @@ enum look_work { LOOK_NOW, LOOK_LATE, LOOK_BLOCKED };
 
 /* The machine; `sim`, `table` and `devices` are zero until cuInit has succeeded. */
 struct look_machine {
-	sim *machine;                /* the same as `sim`, but also open where only NVML is used */
+	sim *machine;                /* the same as `sim`, but also open if only NVML is used */
 	sim *sim;
 	const trz_driver *table;
 	const struct sim_profile *profile;
 	enum look_work work;
-	bool free_waits;          /* cuMemFree waits for the device, as a GPU's driver does though it need not */
+	bool free_waits;          /* cuMemFree waits for the device, as a real driver does though it need not */
 	bool real_scalars, abort_on_violation, nccl_memory;
 	bool memory_needs_context;   /* create, map and the like are refused in a thread without a current context */
 	bool violated;               /* set atomically */
-	bool told;                   /* the same: the violation to come has been told in full */
-	bool has_met;                /* other ranks, in a collective: set atomically */
+	bool told;                   /* set atomically: the next violation has been told in full already */
+	bool has_met;                /* set atomically: has met other ranks in a collective */
 	uint64_t kernel_ns, overhead_bytes, capacity_bytes, seed;
-	int devices, all_devices;    /* visible ones, which come first; of the machine */
+	int devices, all_devices;    /* the visible ones, which come first; all of the machine's */
 	int number[LOOK_DEVICES];    /* of each device on the machine (driver_visible.c) */
 	int node;
-	const char *report;          /* folder; NULL: none */
+	const char *report;          /* folder for reports; NULL: none */
 };
 extern struct look_machine look;
 
@@ -56,7 +56,7 @@ enum look_call {
 
 enum { LOOK_PAGE = 4096, LOOK_OTHERS = 1024 };
 
-/* Of streams: more is less. */
+/* Priorities of streams: a smaller number is a higher priority. */
 enum { LOOK_LEAST_PRIORITY = 0, LOOK_GREATEST_PRIORITY = -5 };
 
 /* All counters, incremented atomically; whole pages. */
@@ -71,46 +71,46 @@ struct look_live {
 } __attribute__((aligned(LOOK_PAGE)));
 extern struct look_live look_live;
 
-/* driver_machine.c */
-/* The one function that turns a status into a driver's result; ends the process if a rule was broken and violations are
- * to abort. */
+/* driver_error.c */
+/* The one function that turns a status into a driver's result. Ends the process if a rule was broken and violations
+ * abort. */
 cuda_result look_result(trz_status status);
-/* The name for cuGetErrorName; NULL: an unknown value. */
+/* driver_machine.c: what cuDriverGetVersion returns. */
 int look_version(void);
-/* CUDA_ERROR_NOT_INITIALIZED; says so if fork is the reason. */
+/* Returns CUDA_ERROR_NOT_INITIALIZED; if fork is the reason, says so. */
 cuda_result look_not_open(void);
 const char *look_name(enum look_call call);
 
-/* driver_visible.c: writes the numbers of all devices in this process's order, and returns how many of them it sees;
- * and the device of a number, -1: there is none. */
+/* driver_visible.c: writes the numbers of all devices in this process's order, and returns how many of them it sees.
+ * The device of a number; -1: there is none. */
 int look_visible(int order[LOOK_DEVICES]);
 int look_device_of(int number);
 
-/* driver_context.c: the calling thread's current context, NULL without one; that of a stream or an event. */
+/* driver_context.c: the calling thread's current context (NULL: none); the context of a stream or an event. */
 trz_context look_context(void);
 trz_context look_stream_context(void *stream);
 trz_context look_event_context(void *event);
 /* Whether `device` has been allowed to reach the plain memory of `peer`. */
 bool look_peer_enabled(int device, int peer);
 
-/* driver_per_thread.c: the form of a function that takes the thread's own stream where none is named; itself, where
- * that is the same. */
+/* driver_per_thread.c: the form of a function that uses the thread's own stream if the call names none; the function
+ * itself if it has no such form. */
 void *look_per_thread(void *function);
 
 /* driver_module.c: where a function keeps what driver_old.c knows of it. */
 struct look_old_launch **look_function_old(void *function);
 
-/* driver_stream.c: after each call that enqueues or asks: runs what the mode of work says. */
+/* driver_stream.c: after each call that enqueues or queries, runs as much work as the mode says. */
 void look_progress(void);
 cuda_result look_enqueued(trz_status status);
 
-/* driver_idle.c: from here on late work completes when the program calls nothing for a second. */
+/* driver_idle.c: from here on late work completes when the program makes no call for a second. */
 void look_idle_open(void);
 
 /* driver_host.c: whether a host address is pinned, and its flags. */
 bool look_pinned(const void *address, uint64_t *start, uint64_t *size, unsigned *flags);
 
-/* driver_live.c: from here on the figures lie in a file; in a child made by fork() they are its own. */
+/* driver_live.c: from here on the figures lie in a file; detach: a child made by fork() keeps its own. */
 void look_live_write(const char *path);
 void look_live_detach(void);
 /* The numbers of calls, by name; the forms of a function count together. */
@@ -128,41 +128,41 @@ void look_oom(const char *call, uint64_t bytes, int device);
 /* A short read from the device is about to give 0. */
 void look_blank_read(uint64_t bytes);
 
-/* driver_recording.c: from here on what `--record` asks for is noted; in a child made by fork() nothing. */
+/* driver_recording.c: from here on notes what `--record` asks for; detach: nothing in a child made by fork(). */
 void look_recording_open(const char *folder);
 void look_recording_detach(void);
-/* Around a call whose place in the order counts: takes the lock, if anything is to be noted, and notes it once it has
- * happened. The call runs no work, since work may call us. */
+/* Around a call whose place in the order counts: begin takes the lock, if anything is recorded; end notes the call if
+ * it happened, and unlocks. The call must run no work, since work may call us. */
 bool look_note_begin(void);
 void look_note_end(bool begun, bool happened, enum sim_recorded_kind kind, trz_context context, void *stream,
                    uint64_t key);
 void look_note(enum sim_recorded_kind kind, trz_context context, void *stream, uint64_t key);
-/* A request for memory of the driver's; without a context it is in the order of the memory's own stream. */
+/* Notes a request for the driver's memory; without a context it is in the order of the memory's own stream. */
 void look_note_request(enum sim_recorded_kind kind, int device, trz_context context, void *stream, uint64_t address,
                        uint64_t size);
-/* Work is about to be enqueued on the stream. */
+/* Notes that work is about to be enqueued on the stream. */
 void look_note_work(trz_context context, void *stream);
 
-/* driver_copy.c: what a program copies in one call: a row of `size` bytes is part of `whole`. */
+/* driver_copy.c: a row of `size` bytes; the program copies `whole` bytes in one call. */
 struct look_piece {
 	uint64_t to, from, size, whole;
 	bool peer;                   /* the call names the device of each side */
-	bool to_device, from_device; /* the call says that this side is the device's, as pinned memory is, too */
+	bool to_device, from_device; /* the call says that this side is the device's; pinned memory is, too */
 };
 cuda_result look_copy_piece(const struct look_piece *p, void *stream, bool wait);
 cuda_result look_fill(cuda_addr address, uint32_t pattern, unsigned unit, size_t count, void *stream, bool wait);
 
-/* driver_rows.c: a copy of the form of cuMemcpy3D, and of that for two devices. */
+/* driver_rows.c: a copy described as for cuMemcpy3D; `peer`: as for cuMemcpy3DPeer. */
 cuda_result look_copy_rows(const struct cuda_copy_3d *c, bool peer, void *stream, bool wait);
-/* Rows of `width` units. */
+/* Fills rows of `width` units. */
 cuda_result look_fill_rows(cuda_addr address, size_t pitch, uint32_t pattern, unsigned unit, size_t width,
                            size_t height, void *stream, bool wait);
 
-/* driver_memory.c: plain memory of the current context, or why not: `call` is in the report of what found none. */
+/* driver_memory.c: allocates plain memory in the current context; a report of its failure names `call`. */
 cuda_result look_plain_alloc(const char *call, uint64_t size, cuda_addr *address);
 cuda_result look_plain_free(trz_context context, cuda_addr address);
 
-/* driver_array.c: plain memory, of which row r of slice s begins at s * slice + r * pitch. */
+/* driver_array.c: plain memory; row r of slice s begins at s * slice + r * pitch. */
 struct look_array {
 	LIST_ENTRY(look_array) link;
 	struct cuda_array_3d is;
@@ -170,55 +170,55 @@ struct look_array {
 	cuda_addr address;
 	uint64_t size, pitch, slice, rows, slices;
 	unsigned element;            /* bytes */
-	bool is_level;               /* of a mipmapped array */
+	bool is_level;               /* a level of a mipmapped array */
 };
-/* NULL: it is no array, or has been destroyed. */
+/* NULL: the handle is no array, or a destroyed one. */
 struct look_array *look_array_find(const void *handle);
 bool look_is_mipmap(const void *handle);
 /* 0: an unknown format. */
 unsigned look_channel_bytes(int format);
 
-/* driver_ipc.c: a handle of plain memory for other processes; their memory, laid for the devices of the bits at an
- * address of its own; and its end, false: it is none. A pool's memory ends by a free, other memory by
- * cuIpcCloseMemHandle alone. */
+/* driver_ipc.c: makes a handle of plain memory for other processes; maps another process's memory at a new address
+ * (`access`: one bit for each device that reaches it); unmaps it, false: it is not such memory. A pool's memory ends by
+ * a free, other memory only by cuIpcCloseMemHandle. */
 cuda_result look_ipc_export(struct cuda_ipc *handle, cuda_addr address);
 cuda_result look_ipc_open(cuda_addr *address, const struct cuda_ipc *handle, uint32_t access, bool of_pool);
 bool look_ipc_close(cuda_addr address, bool of_pool, cuda_result *result);
 
-/* driver_managed.c: whether an address lies in managed memory; it is about to be freed; a context has ended, and its
- * memory with it. */
+/* driver_managed.c: whether an address lies in managed memory; forgets memory about to be freed, and the memory of a
+ * context that has ended. */
 bool look_managed(cuda_addr address);
 void look_managed_forget(cuda_addr address);
 void look_managed_end_context(void);
 
-/* driver_pool.c: the device of a pool that may be exported; the devices that reach an imported one, a bit each; memory
- * of a pool that may be exported; a new pool that stands for another process's. */
+/* driver_pool.c: whether a pool may be exported, and its device; whether it is imported, and the devices that reach it,
+ * one bit each; whether memory is of a pool that may be exported; makes a pool that stands for another process's. */
 bool look_pool_shared(const void *pool, int *device);
 bool look_pool_imported(const void *pool, uint32_t *access);
 bool look_pool_exports(cuda_addr address);
 cuda_result look_pool_import(int device, void **pool);
 
-/* driver_graph_memory.c: its events have ended with the context. */
+/* driver_graph_memory.c: a context has ended, and the events in it. */
 void look_blocks_end_context(trz_context context);
 
-/* driver_pool.c: gives back memory that the pools of a device keep beyond their thresholds, or all, as far as work has
- * finished with it; true: there was some. */
+/* driver_pool.c: frees the memory that a device's pools keep beyond their thresholds, or `all` that they keep, if work
+ * has finished with it; true: some was freed. */
 bool look_pools_trim(int device, bool all);
-/* Frees memory of a pool, or refuses a second free; false: it was not from a pool. */
+/* Frees a pool's memory, or refuses a second free; false: the memory is not from a pool. */
 bool look_pool_free(cuda_addr address, cuda_result *result);
-/* The bytes that were asked for and the pool (either may be NULL) of live memory that begins there; else false. */
+/* For live pool memory that begins there: the bytes asked for, and the pool (either may be NULL); else false. */
 bool look_pool_at(cuda_addr start, uint64_t *asked, void **pool);
 /* The context has ended, and its plain memory with it. */
 void look_pools_end_context(trz_context context);
 /* Whether a pool of the device has been opened to another. */
 bool look_pools_reach(int device, int peer);
-/* The graph of a capture has been launched on a stream; it, or a capture that failed, has ended. */
+/* A capture's graph has been launched on a stream; a capture's graph, or a capture that failed, has ended. */
 void look_pools_launched(uint64_t capture, trz_context context, void *stream);
 void look_pools_end_graph(uint64_t capture);
 
 #pragma GCC visibility pop
 
-/* Begins every function: counts the call; without cuInit, and in a host function, it goes no further. */
+/* LOOK_ENTER begins every function: counts the call, and refuses it before cuInit and in a host function. */
 #define LOOK_COUNT(name) __atomic_fetch_add(&look_live.calls[LOOK_CALL_##name], 1, __ATOMIC_RELAXED)
 #define LOOK_ENTER(name)                                \
 	do {                                                \

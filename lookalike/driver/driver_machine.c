@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The library itself: the machine's configuration from the environment, its opening, and its table of functions.
+ * The library itself: reads the machine's configuration from the environment, opens it, and finds functions by name.
  */
 #include "driver_lookalike.h"
 
@@ -70,7 +70,7 @@ static uint64_t read_bytes(const char *variable, uint64_t initial)
 	return (uint64_t)number;
 }
 
-/* The place of the variable's value among `choices`, which are separated by '|'; 0 where it is not set. */
+/* The place of the variable's value among `choices`, which '|' separates; 0 if it is not set. */
 static int read_choice(const char *variable, const char *choices)
 {
 	const char *text = read_text(variable);
@@ -113,8 +113,8 @@ int look_version(void)
 
 static const char machine_variable[] = "TERRAZZO_SIM_MACHINE_FD";
 
-/* A descriptor of ours, or PID:FD: one of another process, which lives as long as the machine is wanted. Then *opened
- * is what the caller closes. */
+/* Reads a descriptor of ours, or PID:FD, one of another process that lives as long as the machine is wanted. Then the
+ * caller closes *opened. */
 static int read_machine(int *opened)
 {
 	const char *text = read_text(machine_variable);
@@ -135,7 +135,7 @@ static int read_machine(int *opened)
 
 /* ---- the machine ------------------------------------------------------------ */
 
-/* Of a process that ends for it the first counts, unless it has been told already. */
+/* Prints a violation; if the process ends for it, only the first, unless it has been told already. */
 static void on_violation(const char *text)
 {
 	bool is_first = !__atomic_exchange_n(&look.violated, true, __ATOMIC_RELAXED);
@@ -143,7 +143,7 @@ static void on_violation(const char *text)
 		fprintf(stderr, "terrazzo: violation: %s\n", text);
 }
 
-/* Work that completes at once has no order that could be wrong, but for collectives', which is the ranks' timing. */
+/* Work that completes at once cannot run in a wrong order; only that of collectives varies, with the ranks' timing. */
 static unsigned lenient_rules(void)
 {
 	unsigned rules = look.work == LOOK_BLOCKED ? 0 : SIM_RULE_SYNC_MAYBE | SIM_RULE_CREATE_IN_CAPTURE;
@@ -190,7 +190,7 @@ static sim_config read_config(int *opened)
 	};
 }
 
-/* As with a real driver, a child of fork() has no device when its parent had opened it. NVML is no reason for that. */
+/* As with a real driver, a child of fork() has no device if its parent has opened one, other than for NVML. */
 static bool is_forked;
 
 static void after_fork(void)
@@ -235,7 +235,7 @@ static void open_machine(void)
 	trz_device_info info;
 	if (look.table->device_info(look.table->self, 0, &info) == TRZ_OK)
 		look.capacity_bytes = info.total_bytes;
-	look.table->device_count(look.table->self, &look.all_devices);  /* of the machine that we join */
+	look.table->device_count(look.table->self, &look.all_devices);  /* the machine that we join may have others */
 	for (int i = 0; i < LOOK_DEVICES; i++)
 		look.number[i] = i;
 	if (!has_handler)
@@ -249,7 +249,7 @@ int trz_lookalike_open(void)
 	return look.machine ? look.all_devices : 0;
 }
 
-/* What the process sees is decided here, and not where NVML alone is asked. */
+/* Which devices the process sees is decided here, not when only NVML is used. */
 static cuda_result init(void)
 {
 	if (trz_lookalike_open() == 0)
@@ -331,7 +331,7 @@ static const struct look_symbol {
 #define SYMBOL_ROW(name, exported, version) {#name, version, (void *)exported},
 	LOOKALIKE_DRIVER_ALIASES(SYMBOL_ROW)
 #undef SYMBOL_ROW
-#define X(name, exported) {#name, 0, (void *)exported},  /* a form that is there comes first */
+#define X(name, exported) {#name, 0, (void *)exported},  /* forms that exist come first */
 #include "driver_missing.def"
 #undef X
 };
@@ -341,7 +341,7 @@ const char *look_name(enum look_call call)
 	return symbols[call].name;
 }
 
-/* Whether a program asks for `name`, also by the name of one of its forms. */
+/* Whether a program that asks for `name` means this function; the name may be that of one of its forms. */
 static bool is_named(const struct look_symbol *symbol, const char *name)
 {
 	size_t length = strlen(symbol->name);

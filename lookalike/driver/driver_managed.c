@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Managed memory: plain memory that host and devices share, and what the program has advised about it, which changes
- * nothing and can be asked for.
+ * Managed memory: plain memory that host and devices share. The program can query what it has advised about it, but
+ * that changes nothing.
  */
 #include "driver_lookalike.h"
 
@@ -11,15 +11,15 @@
 
 enum { ON_CPU = -1, NOWHERE = -2 };   /* CU_DEVICE_CPU, CU_DEVICE_INVALID */
 
-/* What advice is about; of access, by each device. */
+/* What advice is about; ACCESSED is for one device. */
 enum about { READ_MOSTLY, PREFERRED, PREFETCHED, ACCESSED };
 
-/* The newest that covers an address counts there. */
+/* At each address the newest advice counts. */
 struct advice {
 	LIST_ENTRY(advice) link;
 	cuda_addr start, end;
 	enum about about;
-	int device, value;           /* `device`: of access */
+	int device, value;           /* `device`: for ACCESSED only */
 };
 
 struct managed {
@@ -145,7 +145,7 @@ static cuda_result note(cuda_addr address, uint64_t size, struct advice like)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* Pairs of what sets something and what unsets it, from 1. */
+/* The values of `advice`, from 1, are pairs: one sets something, the next unsets it. */
 cuda_result cuMemAdvise(cuda_addr address, size_t size, int advice, cuda_device device)
 {
 	enum { PAIRS = 3 };
@@ -201,7 +201,7 @@ cuda_result cuStreamAttachMemAsync(void *stream, cuda_addr address, size_t size,
 
 /* ---- questions ------------------------------------------------------------ */
 
-/* With the lock: what counts at an address. */
+/* With the lock: the value that counts at an address. */
 static int value_at(const struct managed *m, enum about about, int device, cuda_addr address)
 {
 	const struct advice *a;
@@ -211,7 +211,7 @@ static int value_at(const struct managed *m, enum about about, int device, cuda_
 	return about == PREFERRED || about == PREFETCHED ? NOWHERE : 0;
 }
 
-/* With the lock: what counts in the whole range; `mixed` where it differs. */
+/* With the lock: the value that counts in the whole range; `mixed` if it is not the same everywhere. */
 static int value_of(const struct managed *m, enum about about, int device, cuda_addr start, uint64_t size, int mixed)
 {
 	const struct advice *a;
@@ -225,7 +225,7 @@ static int value_of(const struct managed *m, enum about about, int device, cuda_
 	return value;
 }
 
-/* CUmemLocationType of a device's number. */
+/* The CUmemLocationType of a device number. */
 static int type_of(int device)
 {
 	return device == NOWHERE ? 0 : device == ON_CPU ? TRZ_CU_MEM_LOCATION_TYPE_HOST : TRZ_CU_MEM_LOCATION_TYPE_DEVICE;
@@ -241,7 +241,7 @@ static void list_accessed(const struct managed *m, cuda_addr address, size_t siz
 		list[found++] = NOWHERE;
 }
 
-/* With the lock: CUmem_range_attribute, from 1. */
+/* With the lock: answers a query; the values of CUmem_range_attribute begin at 1. */
 static cuda_result answer(const struct managed *m, void *data, size_t data_size, int attribute, cuda_addr address,
                           size_t size)
 {

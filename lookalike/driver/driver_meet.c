@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives among ranks: what the stand-in for NCCL asks of the driver.
+ * Collectives among ranks: what the stand-in for NCCL needs from the driver.
  */
 #include "driver_lookalike.h"
 

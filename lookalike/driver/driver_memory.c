@@ -62,7 +62,7 @@ cuda_result cuMemAllocPitch_v2(cuda_addr *address, size_t *pitch, size_t width, 
 	return result;
 }
 
-/* The address tells the context that it is freed in, whichever is current in the thread, or none. */
+/* Frees in the context that the address belongs to, whichever is current in the thread, if any. */
 static cuda_result free_plain(cuda_addr address)
 {
 	struct sim_place place;
@@ -74,8 +74,8 @@ static cuda_result free_plain(cuda_addr address)
 	return LOOK_SLOT(mem_free, context, address);
 }
 
-/* NULL is freed in vain. The address may be another thread's as soon as it is free, so that it is noted before; a free
- * that fails is none of memory that a recording knows. */
+/* Freeing NULL does nothing. A free is noted before it happens, since the address may be another thread's right after;
+ * if the free fails, the recording does not know the memory. */
 cuda_result cuMemFree_v2(cuda_addr address)
 {
 	struct sim_place place;
@@ -97,7 +97,7 @@ cuda_result look_plain_free(trz_context context, cuda_addr address)
 {
 	int device = sim_context_device(look.sim, context);
 	if (device < 0)
-		return TRZ_CUDA_SUCCESS; /* it has gone with its context */
+		return TRZ_CUDA_SUCCESS; /* the memory has gone with its context */
 	look_note_request(SIM_RECORDED_DEVICE_SYNC, device, NULL, NULL, 0, 0);
 	look_note_request(SIM_RECORDED_FREE, device, NULL, NULL, address, 0);
 	return LOOK_SLOT(mem_free, context, address);
@@ -121,7 +121,7 @@ cuda_result cuMemGetAddressRange_v2(cuda_addr *start, size_t *size, cuda_addr ad
 
 /* ---- virtual memory management ------------------------------------------------------------ */
 
-/* Whether these calls need a current context no GPU has shown yet. */
+/* Whether a real driver requires a current context here has not been seen on any GPU yet. */
 static bool may_make_memory(void)
 {
 	return !look.memory_needs_context || look_context();
@@ -216,7 +216,7 @@ cuda_result cuMemUnmap(cuda_addr address, size_t size)
 	return LOOK_SLOT(unmap, address, size);
 }
 
-/* The simulator knows reading and writing together only. */
+/* The simulator knows only access to both read and write. */
 cuda_result cuMemSetAccess(cuda_addr address, size_t size, const struct cuda_mem_access *access, size_t count)
 {
 	int devices[LOOK_DEVICES];
@@ -260,7 +260,7 @@ cuda_result cuMemExportToShareableHandle(void *shareable, cuda_mem handle, int k
 	return LOOK_SLOT(export_handle, handle, (unsigned)kind, shareable);
 }
 
-/* A descriptor arrives in the pointer itself. */
+/* `source` itself holds the descriptor. */
 cuda_result cuMemImportFromShareableHandle(cuda_mem *handle, void *source, int kind)
 {
 	LOOK_ENTER(cuMemImportFromShareableHandle);

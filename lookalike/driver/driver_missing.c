@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Functions that the look-alike lacks, by name. The caller takes the arguments off the stack, so that one form serves
- * every function.
+ * Functions that the look-alike lacks, by name. One form serves them all, since the caller removes arguments from the
+ * stack.
  */
 #include "driver_lookalike.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Device code: modules, libraries, kernels, queries about them, and their launches. A library is a module here and a
- * kernel a function; code is read when a parameter or a variable is first needed.
+ * Device code: modules, libraries, kernels, queries about them, and launches. Here a library is a module and a kernel a
+ * function. Code is read when a parameter or a variable is first needed.
  */
 #include "driver_graph.h"
 
@@ -24,24 +24,24 @@ struct look_variable {
 	uint64_t bytes;
 };
 
-/* Some code: that of a module, or (in a list of its own) one image that a program has registered. */
+/* The code of a module, or one image that a program has registered (in a list of its own). */
 struct look_module {
 	SLIST_ENTRY(look_module) link;
-	const void *image;           /* NULL: no fatbin could be made of it */
-	const void *registered_as;   /* NULL: not registered but loaded */
-	struct fatbin *fatbin, *data;  /* for functions and for variables; the same, or both at once NULL */
+	const void *image;           /* NULL: it is no readable code */
+	const void *registered_as;   /* NULL: loaded, not registered */
+	struct fatbin *fatbin, *data;  /* for functions, and for variables; may be the same; NULL: neither opened yet */
 	SLIST_HEAD(, look_function) functions;
 	SLIST_HEAD(, look_variable) variables;
 };
 
-/* Lives as long as the process: graphs name it. */
+/* Lives as long as the process, since graphs name it. */
 struct look_function {
 	SLIST_ENTRY(look_function) link;
 	struct look_module *module;
 	const char *name;
-	const struct fatbin_kernel *kernel;  /* NULL with `resolved`: the code does not say */
+	const struct fatbin_kernel *kernel;  /* NULL while `resolved`: the code does not describe it */
 	bool resolved;
-	uint64_t mixed;              /* parameters that once held values other than addresses, by bit; set atomically */
+	uint64_t mixed;              /* one bit for each parameter that has held anything but addresses; set atomically */
 	int attributes[TRZ_CU_FUNC_ATTRIBUTE_MAX];
 	struct look_old_launch *old; /* driver_old.c; NULL: it was never launched that way */
 };
@@ -57,7 +57,7 @@ static unsigned architecture(void)
 	return p ? p->compute_major * 10 + p->compute_minor : 0;
 }
 
-/* Of code that the program keeps in memory. */
+/* A module of code that the program keeps in memory. */
 static struct look_module *new_module(const void *image)
 {
 	struct look_module *m = calloc(1, sizeof *m);
@@ -76,7 +76,7 @@ static struct fatbin *fatbin_of(struct look_module *m)
 	return m->fatbin;
 }
 
-/* If the device's image is PTX, which lacks the initial values of variables, a cubin for another device has them. */
+/* The code with variables' initial values: PTX lacks them, and if the device's image is that, another's cubin. */
 static struct fatbin *data_of(struct look_module *m)
 {
 	struct fatbin_image image;
@@ -95,7 +95,7 @@ static struct fatbin *data_of(struct look_module *m)
 	return m->data;
 }
 
-/* A program may free the image when the call returns. */
+/* Reads the image now: the program may free it when the call returns. */
 cuda_result cuModuleLoadData(void **module, const void *image)
 {
 	LOOK_ENTER(cuModuleLoadData);
@@ -133,7 +133,7 @@ cuda_result cuModuleLoad(void **module, const char *path)
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	LOOK_NEED(fd >= 0, FILE_NOT_FOUND);
 	size_t size = fstat(fd, &st) == 0 && st.st_size > 0 ? (size_t)st.st_size : 0;
-	/* One byte more than the file, for the end of PTX. */
+	/* One byte more than the file: PTX ends with a NUL. */
 	char *image = size ? calloc(1, size + 1) : NULL;
 	bool whole = image && read(fd, image, size) == (ssize_t)size;
 	close(fd);
@@ -142,7 +142,7 @@ cuda_result cuModuleLoad(void **module, const char *path)
 	return result;
 }
 
-/* Its functions may be named by graphs, so that only its variables go. */
+/* Frees only the module's variables: graphs may name its functions. */
 cuda_result cuModuleUnload(void *module)
 {
 	struct look_module *m = module;
@@ -205,7 +205,7 @@ static struct look_variable *find_variable(const struct look_module *m, const ch
 	return v;
 }
 
-/* Each takes plain memory of its own, with its initial value from the code. */
+/* Makes a variable, in plain memory of its own, with its initial value from the code. */
 static cuda_result make_variable(struct look_module *m, const struct fatbin_variable *known, struct look_variable **out)
 {
 	struct look_variable *v = calloc(1, sizeof *v);
@@ -278,7 +278,7 @@ struct look_old_launch **look_function_old(void *function)
 	return &((struct look_function *)function)->old;
 }
 
-/* The code's description of the function, looked up once. */
+/* What the code says of the function; looked up once. */
 static const struct fatbin_kernel *kernel_of(struct look_function *f)
 {
 	if (__atomic_load_n(&f->resolved, __ATOMIC_ACQUIRE))
@@ -292,7 +292,7 @@ static const struct fatbin_kernel *kernel_of(struct look_function *f)
 	return f->kernel;
 }
 
-/* The functions of a module keep the names that the code has. */
+/* A function refers to its name in the code. */
 cuda_result cuModuleGetFunction(void **function, void *module, const char *name)
 {
 	struct look_module *m = module;
@@ -315,7 +315,7 @@ cuda_result cuModuleGetFunction(void **function, void *module, const char *name)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* Under the lock; NULL: no memory. An image is asked for seldom, so that a list will do. */
+/* Under the lock; NULL: no memory. Images are looked up seldom, so a list will do. */
 static struct look_module *registered_module(const void *image)
 {
 	struct look_module *m;
@@ -444,7 +444,7 @@ static int max_threads(struct look_function *f)
 	return k && k->max_threads ? (int)k->max_threads : 1024;
 }
 
-/* The architecture that the function's code was compiled for, which libraries choose their launches by. PTX is compiled
+/* The architecture that the function's code was compiled for: libraries choose their launches by it. PTX is compiled
  * for the device when it is loaded. */
 static int code_architecture(struct look_function *f, bool compiled)
 {
@@ -530,7 +530,7 @@ cuda_result cuKernelSetCacheConfig(void *kernel, int config, cuda_device device)
 
 /* ---- occupancy ------------------------------------------------------------ */
 
-/* The bound by registers, threads, shared memory and slots of a multiprocessor. */
+/* As many as a multiprocessor's registers, threads, shared memory and slots allow. */
 cuda_result cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int block, size_t shared)
 {
 	struct look_function *f = function;
@@ -605,10 +605,10 @@ cuda_result cuOccupancyMaxPotentialClusterSize(int *size, void *function, const 
 
 /* ---- launches ------------------------------------------------------------ */
 
-/* The 8-byte words of a launch's parameters, arguments first. What is passed by value has fields that the host leaves
- * unset where the kernel will not read them (the tail of a list of tensors, the second output of a reduction): they
- * hold whatever lay on its stack, which are addresses of earlier calls as often as not. So a word is an argument where
- * the parameter is nothing but device addresses, a pointer or the few that an operation has; elsewhere it may be. */
+/* The 8-byte words of a launch's parameters, arguments first. In what is passed by value the host leaves fields unset
+ * that the kernel will not read (the tail of a list of tensors, the second output of a reduction): they hold whatever
+ * lay on its stack, often addresses of earlier calls. So a word counts as an argument only if its parameter is nothing
+ * but device addresses, a pointer or the few that an operation has; any other word may be one. */
 enum { MOST_WORDS = 4096, MOST_OPERANDS = 6 };
 
 struct gathered {
@@ -652,12 +652,12 @@ static void gather_param(struct look_function *f, uint32_t index, const char *va
 {
 	const struct kernel_param *p = &f->kernel->params.list[index];
 	bool known = is_pointers(f, index, p, value);
-	/* Alignment is by the place in the buffer, which begins aligned. */
+	/* Words are aligned in the buffer, which begins aligned. */
 	for (uint32_t at = (uint32_t)(align_up(p->offset, 8) - p->offset); at + 8 <= p->size; at += 8)
 		add_word(g, word_at(value, at), known);
 }
 
-/* Parameters as one buffer: pairs of a key and a value, ended by 0; 1 is the buffer, 2 its size. */
+/* Finds parameters passed as one buffer. `extra`: pairs of key and value, ended by 0; 1 is the buffer, 2 its size. */
 static const char *find_buffer(void **extra, size_t *size)
 {
 	const char *buffer = NULL;
@@ -718,7 +718,7 @@ int trz_lookalike_shape_fits(const unsigned grid[3], const unsigned block[3])
 	return some && grid_fits && block_fits && block[0] * block[1] * block[2] <= MOST_THREADS;
 }
 
-/* Whether a kernel can be launched with this many threads a block and this much shared memory beyond its own. */
+/* Whether a kernel can be launched with this grid, so many threads a block and `shared` bytes beyond its own. */
 static cuda_result check_launch(struct look_function *f, const unsigned grid[3], const unsigned block[3],
                                 unsigned shared)
 {
@@ -732,8 +732,8 @@ static cuda_result check_launch(struct look_function *f, const unsigned grid[3],
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* Each parameter by itself, behind the pointers to them. Those of a kernel whose code does not describe them cannot be
- * copied. */
+/* Copies each parameter by itself, behind the pointers to them. It cannot copy parameters that the code does not
+ * describe. */
 static cuda_result keep_params(const struct fatbin_kernel *code, struct cuda_kernel_node *k, void **kept)
 {
 	if (!code || code->no_params) {
@@ -839,7 +839,7 @@ int trz_lookalike_library_call(void *stream, const char *name, const uint64_t *w
 
 /* ---- tensor maps ------------------------------------------------------------ */
 
-/* 128 bytes that nothing here reads; they carry the address for the check at a launch. */
+/* A tensor map is 128 bytes that nothing here reads, except that the check at a launch finds the address in them. */
 static cuda_result encode(void *map, void *address)
 {
 	enum { MAP_BYTES = 128 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How programs launched before CUDA 4: shape, shared memory and parameters are set one by one, and stay with the
- * function until they are set anew. And contexts whose uses are counted.
+ * Launches as before CUDA 4: the program sets shape, shared memory and parameters one by one, and they stay with the
+ * function until they are set again. And contexts whose uses are counted.
  */
 #include "driver_lookalike.h"
 
@@ -108,7 +108,7 @@ cuda_result cuLaunch(void *function)
 
 /* ---- contexts ------------------------------------------------------------ */
 
-/* A use beyond the first. Contexts' values are never used again. */
+/* A use beyond the first. The simulator never uses a context's value again. */
 struct use {
 	SLIST_ENTRY(use) link;
 	trz_context context;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Allocations whose synchronous copies the program wants to wait, by their generation. */
+/* An allocation whose synchronous copies are always to wait, as the program has asked; by generation. */
 struct waiting {
 	struct waiting *next;
 	uint64_t generation;
@@ -130,7 +130,7 @@ cuda_result cuPointerGetAttribute(void *data, int attribute, cuda_addr address)
 	return host_attribute(data, attribute, address, start, size);
 }
 
-/* Unknown facts are zero, in the width of their type, and not a failure. */
+/* Facts that are not known are zero, in their type's width, and no failure. */
 cuda_result cuPointerGetAttributes(unsigned count, int *attributes, void **data, cuda_addr address)
 {
 	LOOK_ENTER(cuPointerGetAttributes);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory pools and stream-ordered allocation. A pool keeps whole plain allocations: a freed one serves its stream
- * at once and others when its work has passed; what exceeds the pool's threshold is given back when the host
- * synchronises, or when memory runs out. What is freed in a capture stays with the capture and its graph until that
- * has been destroyed: this memory counts as the pool's, not as graphs'.
+ * Memory pools and stream-ordered allocation. A pool keeps whole plain allocations: a freed one serves its stream at
+ * once, and others when its work has passed; the pool frees what exceeds its threshold when the host synchronises, or
+ * when memory runs out. Memory freed in a capture stays with the capture and its graph until the graph is destroyed; it
+ * counts as the pool's, not as graphs'.
  */
 #include "driver_graph.h"
 
@@ -15,25 +15,25 @@
 
 #include "bits.h"
 
-/* Invariant: it is in its pool's `live` exactly while `live`, among the graphs' while `capture` is not 0, else in its
+/* Invariant: a block is in its pool's `live` exactly while `live`, in `of_graphs` while `capture` is not 0, else in its
  * pool's `unused`. */
 struct pool_block {
 	LIST_ENTRY(pool_block) link;
 	trz_addr address;
 	uint64_t size;
 	struct look_pool *pool;
-	trz_context home;            /* that it was allocated in, of the pool's device */
+	trz_context home;            /* the context that it was allocated in, of the pool's device */
 	bool live;                   /* the program has it */
-	trz_context context;         /* of the stream that it was freed on */
+	trz_context context;         /* the context of the stream that it was freed on */
 	void *stream;
 	trz_event freed;             /* recorded there, or behind its graph's newest launch; NULL: never */
-	uint64_t capture;            /* that it was freed in; 0: none */
-	uint64_t asked;              /* bytes of its newest allocation, */
-	bool of_graph;               /* which was made in a capture */
-	uint64_t counted;            /* of its size, what counts as used: a multiple of 512; 0: it is free */
+	uint64_t capture;            /* the capture that it was freed in; 0: none */
+	uint64_t asked;              /* bytes of its newest allocation */
+	bool of_graph;               /* its newest allocation was made in a capture */
+	uint64_t counted;            /* how much of its size counts as used, a multiple of 512; 0: it is free */
 };
 
-/* Invariant: used is the sum of what its blocks count, reserved that of their sizes. A graph's blocks are used. A
+/* Invariant: `used` is the sum of its blocks' `counted`, `reserved` that of their sizes. A graph's blocks are used. A
  * destroyed pool lasts until its blocks have ended. */
 struct look_pool {
 	LIST_ENTRY(look_pool) link;
@@ -41,9 +41,9 @@ struct look_pool {
 	bool destroyed;
 	uint32_t access;             /* the other devices that it was opened to, one bit each */
 	uint64_t threshold, reserved, used, reserved_high, used_high;
-	uint64_t most;               /* that it may reserve; 0: no limit */
+	uint64_t most;               /* the most that it may reserve; 0: no limit */
 	int reuse[3];                /* rules of reuse as the program sets them; they make no difference here */
-	bool exports, imported;      /* handles of it may be made; it stands for another process's, and has no memory */
+	bool exports, imported;      /* it may be exported; it stands for another process's pool, and has no memory */
 	LIST_HEAD(, pool_block) live, unused;
 };
 
@@ -52,7 +52,7 @@ static struct {
 	LIST_HEAD(, look_pool) all;
 	struct look_pool standard[LOOK_DEVICES];
 	struct look_pool *current[LOOK_DEVICES];  /* NULL: the standard one */
-	trz_context home[LOOK_DEVICES];           /* for other devices' streams: the primary context, or NULL */
+	trz_context home[LOOK_DEVICES];           /* the primary context retained for other devices' streams, or NULL */
 	void *blocks;                             /* a tree of all blocks by address */
 	LIST_HEAD(, pool_block) of_graphs;        /* freed in captures */
 	uint64_t block_count, unused_count, graph_count;  /* read without the lock where 0 means nothing to do */
@@ -155,7 +155,7 @@ static void count_use(struct pool_block *b, uint64_t bytes)
 	b->counted = bytes;
 }
 
-/* It leaves the books; its memory is not freed here. */
+/* Removes a block from all lists and sums; does not free its memory. */
 static void forget_block(struct pool_block *b)
 {
 	tdelete(b, &pools.blocks, by_address);
@@ -177,7 +177,7 @@ static void end_block(struct pool_block *b)
 	forget_block(b);
 }
 
-/* What a pool does for itself no capture forbids the program: of this thread's mode, until it is exchanged back. */
+/* Sets the thread's capture mode, so that no capture forbids the pool's own calls; the caller exchanges it back. */
 static trz_capture_mode exchange_mode(trz_capture_mode mode)
 {
 	look.table->capture_mode(look.table->self, &mode);
@@ -235,7 +235,7 @@ static struct pool_block *find_block(cuda_addr address)
 	return found ? *found : NULL;
 }
 
-/* A live block, or a graph's, which is in no list now. */
+/* Moves a block, which was live or a graph's and is in no list now, to `unused`. */
 static void make_unused(struct pool_block *b)
 {
 	b->live = false;
@@ -259,7 +259,7 @@ bool look_pool_at(cuda_addr start, uint64_t *asked, void **pool)
 	return live;
 }
 
-/* By cuMemFree, which waits for the device. */
+/* For cuMemFree, which waits for the device. */
 bool look_pool_free(cuda_addr address, cuda_result *result)
 {
 	if (__atomic_load_n(&pools.block_count, __ATOMIC_RELAXED) == 0)
@@ -296,7 +296,7 @@ static void forget_context(struct pool_block *b, trz_context context)
 	}
 }
 
-/* What was allocated in a context has gone with it, and so have its events, whose work is done. */
+/* Memory allocated in a context goes with it, and so do its events, whose work is done. */
 void look_pools_end_context(trz_context context)
 {
 	struct look_pool *pool, *next;
@@ -318,11 +318,11 @@ void look_pools_end_context(trz_context context)
 
 /* ---- allocation ------------------------------------------------------------ */
 
-/* A stream's wish for memory of a pool, in the capture or (0) outside one. */
+/* A stream's wish for a pool's memory; `capture`: 0 outside a capture. */
 struct wish {
 	struct look_pool *pool;
 	uint64_t size, capture;
-	trz_context context, home;   /* of the stream; of the memory, if it is new */
+	trz_context context, home;   /* the stream's; for the memory, if it is new */
 	void *stream;
 };
 
@@ -358,7 +358,7 @@ static struct pool_block *take(const struct wish *w)
 	return b;
 }
 
-/* The graph may be launched on any stream: it is given what its own capture has freed on this stream, or new memory. */
+/* The graph may be launched on any stream, so it gets only memory that its own capture freed on this stream, or new. */
 static struct pool_block *take_captured(const struct wish *w)
 {
 	struct pool_block *b;
@@ -382,8 +382,8 @@ static void hand_out(struct pool_block *b)
 	b->pool->used_high = max_u64(b->pool->used_high, b->pool->used);
 }
 
-/* Where new memory of a device is allocated: in the stream's own context, or for another device's stream in the
- * device's primary one, which stays retained. */
+/* The context to allocate a device's new memory in: the stream's own, or for another device's stream the device's
+ * primary one, which stays retained. */
 static cuda_result home_of(int device, trz_context context, trz_context *home)
 {
 	void *primary = NULL;
@@ -402,7 +402,7 @@ static cuda_result home_of(int device, trz_context context, trz_context *home)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* The capture's graph shows the allocation as a node. */
+/* Adds the allocation to the capture's graph as a node. */
 static void place_allocation(const struct wish *w, cuda_addr address, uint64_t size)
 {
 	struct cuda_node is = {.type = TRZ_CU_GRAPH_NODE_TYPE_MEM_ALLOC};
@@ -469,7 +469,7 @@ cuda_result cuMemAllocFromPoolAsync(cuda_addr *address, size_t size, void *pool,
 	return allocate(address, wish);
 }
 
-/* Records on the stream that the block's work is done; under the lock. */
+/* Records an event behind the block's work on the stream; under the lock. */
 static trz_status mark(struct pool_block *b, trz_context context, void *stream)
 {
 	trz_status status = TRZ_OK;
@@ -486,7 +486,7 @@ static trz_status mark(struct pool_block *b, trz_context context, void *stream)
 	return status;
 }
 
-/* A block that is in no list now. */
+/* Gives a block, which is in no list now, to a capture's graph. */
 static void give_to_graph(struct pool_block *b, uint64_t capture, trz_context context, void *stream)
 {
 	b->live = false;
@@ -497,7 +497,7 @@ static void give_to_graph(struct pool_block *b, uint64_t capture, trz_context co
 	count_up(&pools.graph_count);
 }
 
-/* Memory that is from no pool is freed when the stream is idle. */
+/* Waits for the stream before it frees memory that is from no pool. */
 cuda_result cuMemFreeAsync(cuda_addr address, void *stream)
 {
 	trz_capture_status capturing = TRZ_CAPTURE_NONE;
@@ -524,7 +524,7 @@ cuda_result cuMemFreeAsync(cuda_addr address, void *stream)
 	const struct cuda_node freed = {.type = TRZ_CU_GRAPH_NODE_TYPE_MEM_FREE, .of.address = address};
 	if (live && capturing == TRZ_CAPTURE_ACTIVE)
 		look_graph_place(context, stream, &freed);
-	LOOK_NEED(!b || live, INVALID_VALUE); /* freed already, or in the capture of a graph that it is not of */
+	LOOK_NEED(!b || live, INVALID_VALUE); /* freed already, or freed in a capture though not allocated in it */
 	if (b)
 		return look_result(status);
 	cuda_result result;
@@ -587,7 +587,7 @@ cuda_result cuMemPoolCreate(void **pool, const struct cuda_pool_props *props)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* What is still allocated from the pool stays, and goes when it is freed. */
+/* Memory still allocated from the pool stays until it is freed. */
 cuda_result cuMemPoolDestroy(void *pool)
 {
 	LOOK_ENTER(cuMemPoolDestroy);
@@ -667,7 +667,7 @@ cuda_result look_pool_import(int device, void **pool)
 
 /* ---- attributes ------------------------------------------------------------ */
 
-/* The figure of an attribute; NULL: it has none. */
+/* The figure that an attribute names; NULL: none. */
 static uint64_t *figure(struct look_pool *p, int attribute)
 {
 	switch (attribute) {
@@ -686,14 +686,14 @@ static uint64_t *figure(struct look_pool *p, int attribute)
 	}
 }
 
-/* The rule of reuse of an attribute; NULL: it has none. */
+/* The rule of reuse that an attribute names; NULL: none. */
 static int *rule_of_reuse(struct look_pool *p, int attribute)
 {
 	int i = attribute - TRZ_CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES;
 	return i >= 0 && i < 3 ? &p->reuse[i] : NULL;
 }
 
-/* A high-water mark can only be set to 0, which means the current value. */
+/* A high-water mark can only be set to 0, which makes it the current value. */
 static bool set_attribute(struct look_pool *p, int attribute, const void *value)
 {
 	uint64_t number = 0;
@@ -756,7 +756,7 @@ bool look_pools_reach(int device, int peer)
 	return reach;
 }
 
-/* The simulator opens all plain memory of a device to another, or none. */
+/* The simulator can only open all of a device's plain memory to another device, or none. */
 static cuda_result set_access(void *pool, int peer, bool on)
 {
 	LOOK_NEED(peer >= 0 && peer < look.devices, INVALID_DEVICE);
@@ -831,7 +831,7 @@ cuda_result cuDeviceSetMemPool(cuda_device device, void *pool)
 
 /* ---- a location's pool ------------------------------------------------------------ */
 
-/* Pools are of devices, and of pinned memory. */
+/* Only devices have pools here, and only of pinned memory. */
 static cuda_result check_location(const struct cuda_mem_location *location, int type)
 {
 	LOOK_NEED(location && type == TRZ_CU_MEM_ALLOCATION_TYPE_PINNED, INVALID_VALUE);

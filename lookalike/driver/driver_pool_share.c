@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pools and their memory for other processes. A pool's handle is the descriptor of a file without a name that tells
- * its device; the exported pointers lead to the memory.
+ * Pools and their memory for other processes. A pool's handle is the descriptor of an unnamed file that tells the
+ * pool's device; exported pointers lead to the memory.
  */
 #include "driver_lookalike.h"
 
@@ -34,7 +34,7 @@ cuda_result cuMemPoolExportToShareableHandle(void *handle, void *pool, int kind,
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* A descriptor arrives in the pointer itself; it stays the caller's. */
+/* `handle` itself holds the descriptor, which stays the caller's. */
 cuda_result cuMemPoolImportFromShareableHandle(void **pool, void *handle, int kind, uint64_t flags)
 {
 	struct shared_pool told;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `terrazzo sim --record`: notes what the process asks of its allocator and what orders its streams, in
+ * `terrazzo sim --record`: notes the process's requests to its allocator and what orders its streams, in
  * DIR/<pid>.recording (sim/sim_recording.h), which survives however the process ends.
  *
- * Where PyTorch's allocator reports its requests (python/terrazzo/sim/requests.cpp), they take the place of the
- * driver's: its segments are no requests of the program, and its own waits, between `inside` calls, none of its waits.
+ * If PyTorch's allocator reports the requests to it (python/terrazzo/sim/requests.cpp), they replace those to the
+ * driver: its segments are no requests of the program, and its own waits, between `inside` calls, not the program's.
  */
 #include "driver_lookalike.h"
 
@@ -24,17 +24,17 @@ enum { CHUNK_ENTRIES = SIM_RECORDED_CHUNK / sizeof(struct sim_recorded) };
 static struct {
 	pthread_mutex_t lock;
 	bool on;                     /* read without the lock */
-	bool by_allocator;           /* PyTorch's reports the requests; set once */
+	bool by_allocator;           /* PyTorch's allocator reports the requests; set once */
 	int fd;
-	struct sim_recorded *chunk;  /* the last of the file */
-	size_t used;                 /* entries of it */
-	off_t size;                  /* of the file */
+	struct sim_recorded *chunk;  /* the file's last chunk */
+	size_t used;                 /* its entries so far */
+	off_t size;                  /* the file's size */
 	unsigned blocking;           /* streams so far that are ordered with the legacy default stream */
-	uint16_t newest;             /* kind */
+	uint16_t newest;             /* the kind of the newest entry */
 } recording = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
 
 static _Thread_local unsigned inside;
-static _Thread_local bool told_own;  /* the thread's own default stream is known to be blocking */
+static _Thread_local bool told_own;  /* the recording says that the thread's own default stream is blocking */
 
 /* ---- the file, under the lock ------------------------------------------------------------ */
 
@@ -62,7 +62,7 @@ static bool grow(void)
 	return true;
 }
 
-/* The kind is written last: an entry is there whole or not at all. */
+/* Writes the kind last: an entry is there whole or not at all. */
 static void append(const struct sim_recorded *entry)
 {
 	if (!recording.on || (recording.used == CHUNK_ENTRIES && !grow()))
@@ -95,7 +95,7 @@ void look_recording_open(const char *folder)
 	recording.on = true;
 }
 
-/* In a child made by fork(), which can do nothing with the device: the file is its parent's. */
+/* In a child made by fork(): the file is its parent's, and the child cannot use the device. */
 void look_recording_detach(void)
 {
 	recording.on = false;
@@ -179,7 +179,7 @@ void look_note_request(enum sim_recorded_kind kind, int device, trz_context cont
 	pthread_mutex_unlock(&recording.lock);
 }
 
-/* What blocking streams do has its order by this alone; a second note without another event between says no more. */
+/* Only these notes order the work of blocking streams; a second one right after another would say nothing new. */
 void look_note_work(trz_context context, void *stream)
 {
 	if (!is_legacy(stream) || !is_wanted() || !__atomic_load_n(&recording.blocking, __ATOMIC_RELAXED))

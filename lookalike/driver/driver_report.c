@@ -25,10 +25,10 @@ struct look_oom_event {
 
 static struct {
 	pthread_mutex_t lock;
-	pid_t pid;                   /* of the process that opened the machine; a fork of it reports nothing */
+	pid_t pid;                   /* the process that opened the machine; a fork of it reports nothing */
 	struct look_oom_event oom[MOST_OOMS];
-	size_t ooms;                 /* may exceed the room */
-	int rank, ranks;             /* 0 ranks: no communicator has said it */
+	size_t ooms;                 /* how many there were, even more than fit */
+	int rank, ranks;             /* 0 ranks: no communicator has told them */
 	bool ended;
 } report = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -74,7 +74,7 @@ void trz_lookalike_on_blank_read(lookalike_blank_read *observer)
 	__atomic_store_n(&blank_read_observer, observer, __ATOMIC_RELEASE);
 }
 
-/* Whether no process of the run has reported it yet: the first one makes a file. */
+/* Whether no process of the run has reported a short read yet: the first makes a file. */
 static bool is_first_of_run(void)
 {
 	char path[PATH_MAX];
@@ -141,7 +141,7 @@ static json_t *ooms(void)
 	return list;
 }
 
-/* What a launcher says, where no communicator has said it. */
+/* What a launcher's variable says, in case no communicator has told. */
 static int from_environment(const char *const *names)
 {
 	for (; *names; names++) {
@@ -171,8 +171,8 @@ static bool holds_memory(void)
 	return holds;
 }
 
-/* Processes that a rank starts inherit its variables, as the compilers of torch.compile do. Without memory of a device
- * or a communicator they are no ranks. */
+/* Processes that a rank starts, like the compilers of torch.compile, inherit its variables. Without device memory or a
+ * communicator they are no ranks. */
 static void add_rank(json_t *root)
 {
 	static const char *const ranks[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
@@ -210,7 +210,7 @@ static json_t *everything(void)
 	return root;
 }
 
-/* Under a temporary name first, so that a reader never sees half of it. */
+/* Writes it under a temporary name first, so that a reader never sees half a report. */
 void look_report_write(bool ended)
 {
 	char path[PATH_MAX], made[PATH_MAX], live[PATH_MAX];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies and fills of rows, to and from arrays too, and copies of many pieces in one call.
+ * Copies and fills of rows, also to and from arrays, and copies of many pieces in one call.
  */
 #include "driver_lookalike.h"
 
@@ -9,7 +9,7 @@ struct rows {
 	uint64_t start, pitch, slice;
 };
 
-/* The part of an array that a copy means. */
+/* The part of an array that a copy names. */
 static cuda_result side_of_array(struct rows *r, const void *array, const size_t at[3], const struct cuda_copy_3d *c)
 {
 	const struct look_array *a = look_array_find(array);
@@ -136,7 +136,7 @@ cuda_result cuMemcpy3DPeerAsync(const struct cuda_copy_3d *c, void *stream)
 
 /* ---- bytes of an array ------------------------------------------------------------ */
 
-/* The next bytes of a copy at an offset of an array of one slice, row by row. */
+/* The address at an offset into a one-slice array's rows; returns how many bytes its row has from there. */
 static size_t span_of(const struct look_array *a, uint64_t offset, uint64_t *address)
 {
 	uint64_t bytes = a->is.width * a->element, y = offset / bytes, x = offset % bytes;
@@ -150,7 +150,7 @@ static bool holds(const struct look_array *a, uint64_t offset, size_t size)
 	return offset <= all && size <= all - offset;
 }
 
-/* The side whose array is NULL is at an address. */
+/* One side of a copy: at an offset of an array, or (NULL) at an address. */
 struct stretch {
 	const struct look_array *array;
 	uint64_t at;
@@ -235,7 +235,7 @@ cuda_result cuMemcpyHtoA_v2(void *to, size_t offset, const void *from, size_t si
 
 /* ---- many pieces ------------------------------------------------------------ */
 
-/* The attributes of the pieces say when sources are read and where they lie, which makes no difference here. */
+/* The pieces' attributes, when sources are read and where they lie, make no difference here. */
 cuda_result cuMemcpyBatchAsync_v2(const cuda_addr *to, const cuda_addr *from, const size_t *sizes, size_t count,
                                   const void *attributes, const size_t *firsts, size_t attribute_count, void *stream)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Streams, events, host functions, and when enqueued work runs. A stream or an event may be used under any current
- * context: it has its own.
+ * Streams, events, host functions, and when enqueued work runs. A stream or an event has a context of its own, and may
+ * be used whichever is current.
  */
 #include "driver_graph.h"
 
@@ -13,8 +13,8 @@
 
 /* ---- when work runs ------------------------------------------------------------ */
 
-/* Late work runs when the host blocks, and in portions by seed as calls go on, so that programs that only ask come
- * to an end, and a program that never blocks keeps no endless backlog. */
+/* Late work runs when the host blocks, and in portions by seed during calls: so programs that only query come to an
+ * end, and the backlog of one that never blocks stays bounded. */
 void look_progress(void)
 {
 	enum { PORTION = 16, BACKLOG = 4096 };
@@ -41,7 +41,7 @@ cuda_result look_enqueued(trz_status status)
 
 /* ---- events ------------------------------------------------------------ */
 
-/* Events of several processes keep no time. */
+/* Events for several processes must not keep time. */
 static bool are_event_flags(unsigned flags)
 {
 	const unsigned all = TRZ_CU_EVENT_BLOCKING_SYNC | TRZ_CU_EVENT_DISABLE_TIMING | TRZ_CU_EVENT_INTERPROCESS;
@@ -107,7 +107,7 @@ cuda_result cuEventRecordWithFlags(void *event, void *stream, unsigned flags)
 	return look_result(sim_event_record_external(look.sim, context, event, stream));
 }
 
-/* A program that asks again and again lets the ranks that it waits for have the processor. */
+/* Sleeps a moment, so that a program that queries in a loop leaves the processor to the ranks that it waits for. */
 static void rest(void)
 {
 	const struct timespec a_moment = {.tv_nsec = 50000};
@@ -157,7 +157,7 @@ cuda_result cuEventElapsedTime_v2(float *milliseconds, void *start, void *end)
 
 /* ---- streams ------------------------------------------------------------ */
 
-/* Facts of a stream that the simulator does not keep. */
+/* A stream's facts that the simulator does not keep. */
 struct stream_facts {
 	struct stream_facts *next;
 	void *stream;
@@ -201,7 +201,7 @@ cuda_result cuStreamCreate(void **stream, unsigned flags)
 	return cuStreamCreateWithPriority(stream, flags, 0);
 }
 
-/* The stream's facts, by default those of the default streams; taken out of the list on wish. */
+/* A stream's facts; if there are none, those of the default streams. `take`: removes them from the list. */
 static struct stream_facts facts_of(void *stream, bool take)
 {
 	struct stream_facts found = {0}, **at, *gone = NULL;
@@ -282,7 +282,7 @@ cuda_result cuStreamGetCtx(void *stream, void **context)
 	return *context ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_INVALID_CONTEXT;
 }
 
-/* There are no green contexts. */
+/* `green`: always NULL, since there are no green contexts. */
 cuda_result cuStreamGetCtx_v2(void *stream, void **context, void **green)
 {
 	LOOK_NEED(green, INVALID_VALUE);
@@ -340,7 +340,7 @@ static void call_back(void *argument)
 	c.function(c.stream, TRZ_CUDA_SUCCESS, c.argument);
 }
 
-/* A capture has no callbacks, unlike host functions: they are refused, and end it, as a wait for its stream is. */
+/* A callback, unlike a host function, cannot be captured: it is refused, and invalidates the capture as a wait does. */
 cuda_result cuStreamAddCallback(void *stream, void (*function)(void *, cuda_result, void *), void *argument,
                                 unsigned flags)
 {

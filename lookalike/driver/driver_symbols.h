@@ -12,7 +12,7 @@
 typedef void cuda_function(void *);
 
 /* X(name, exported name, first CUDA version, parameters). A name with several rows has several forms; a request by
- * version gets the newest that the version knows. */
+ * version gets the newest form that the version has. */
 #define LOOKALIKE_DRIVER_SYMBOLS(X)                                                                         \
 	/* the driver */                                                                                        \
 	X(cuInit, cuInit, 2000, (unsigned))                                                                     \
@@ -294,7 +294,7 @@ typedef void cuda_function(void *);
 	X(cuLaunchHostFunc, cuLaunchHostFunc_v2, 13010, (void *a, cuda_function *b, void *c, unsigned d),           \
 	  d <= 1 ? cuLaunchHostFunc(a, b, c) : TRZ_CUDA_ERROR_INVALID_VALUE)
 
-/* Names that are another function since some version. X(name, exported name, that version). */
+/* Names that from some version on mean another function. X(name, exported name, that version). */
 #define LOOKALIKE_DRIVER_ALIASES(X) X(cuGraphInstantiate, cuGraphInstantiateWithFlags, 12000)
 
 #define DRIVER_PROTOTYPE(name, exported, version, parameters) \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Texture and surface objects. Kernels compute nothing, so that nothing is read through an object: it keeps what it
- * was made of, and says whether that is there.
+ * Texture and surface objects. Kernels compute nothing, so nothing is read through an object: it only keeps what it was
+ * made of, and checks whether that exists.
  */
 #include "driver_lookalike.h"
 
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <sys/queue.h>
 
-/* The program holds its number, as a kernel's parameter. */
+/* The program holds the object's number, and passes it to kernels. */
 struct look_object {
 	LIST_ENTRY(look_object) link;
 	uint64_t number;
@@ -52,7 +52,7 @@ static cuda_result create(uint64_t *object, const struct look_object *like)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* Copies the object; takes it out of the list on wish. */
+/* Copies the object; `take`: removes it from the list. */
 static bool find(uint64_t number, bool surface, bool take, struct look_object *out)
 {
 	struct look_object *o;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Objects of the program that graphs and their instances keep alive.
+ * Objects of the program's that graphs and their instances keep alive.
  */
 #include "driver_graph.h"
 
@@ -60,7 +60,7 @@ cuda_result cuUserObjectRelease(void *object, unsigned references)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* The graph holds one reference, whatever number the caller passes; `flags` 1 moves the caller's. */
+/* The graph takes one reference, whatever number the caller passes; with `flags` 1 it takes over the caller's. */
 cuda_result cuGraphRetainUserObject(void *graph, void *object, unsigned references, unsigned flags)
 {
 	struct look_graph *g = graph;

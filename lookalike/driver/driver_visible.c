@@ -11,7 +11,7 @@
 
 enum { UUID_TEXT = sizeof "GPU-00000000-0000-0000-0000-000000000000" };
 
-/* A UUID tells the machine's devices apart, and the nodes. */
+/* A UUID tells apart the devices of a machine, and those of different nodes. */
 void trz_lookalike_uuid(int number, unsigned char uuid[16])
 {
 	memcpy(uuid, "terrazzo sim gp", 15);
@@ -30,7 +30,7 @@ static void uuid_text(int number, char text[UUID_TEXT])
 	}
 }
 
-/* The device whose UUID alone begins like this; -1: there is none, or several. */
+/* The one device whose UUID begins like this; -1: there is none, or several. */
 static int by_uuid(const char *begin, size_t length)
 {
 	int found = -1;
@@ -54,7 +54,7 @@ static int by_index(const char *text, const char *end)
 	return after == text || after > end || index < 0 ? -1 : index < look.all_devices ? (int)index : look.all_devices;
 }
 
-/* The list ends before the first element that names no device. A device that is named twice leaves none. */
+/* The list ends before the first element that names no device. If one is named twice, no device is visible. */
 static int read_list(const char *list, int order[LOOK_DEVICES])
 {
 	bool uuids = strncmp(list, "GPU-", 4) == 0;
@@ -75,7 +75,7 @@ static int read_list(const char *list, int order[LOOK_DEVICES])
 	return count;
 }
 
-/* The others come behind: another process may pass on memory of theirs. */
+/* Appends the hidden devices, since another process may pass on memory of theirs. */
 static void append_hidden(int order[LOOK_DEVICES], int count)
 {
 	bool taken[LOOK_DEVICES] = {false};

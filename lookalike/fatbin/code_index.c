@@ -10,7 +10,7 @@
 #include "bits.h"
 #include "error.h"
 
-/* Modules are many and most hold few kernels: chunks are small. */
+/* Small, since there are many modules and most hold few kernels. */
 enum { CHUNK_BYTES = 4096 - 32 };
 
 struct index_chunk {
@@ -52,7 +52,7 @@ char *index_text(struct code_index *index, const char *text, size_t length)
 	return copy;
 }
 
-/* Room for one more of `size` bytes in `*list`. */
+/* Makes room for one more element of `size` bytes in `*list`. */
 static bool make_room(void **list, size_t count, size_t *room, size_t size)
 {
 	if (count < *room)

@@ -28,7 +28,7 @@ char *index_text(struct code_index *index, const char *text, size_t length);
 struct fatbin_kernel *index_add_kernel(struct code_index *index, const char *name, size_t length);
 struct fatbin_variable *index_add_variable(struct code_index *index, const char *name, size_t length);
 
-/* Sorts, and gives back memory that was allocated ahead. */
+/* Sorts the lists, and frees memory that was allocated ahead. */
 void index_finish(struct code_index *index);
 void index_clear(struct code_index *index);
 
@@ -36,7 +36,7 @@ void index_clear(struct code_index *index);
 const struct fatbin_kernel *index_find_kernel(const struct code_index *index, const char *name);
 const struct fatbin_variable *index_find_variable(const struct code_index *index, const char *name);
 
-/* The one text for lack of host memory. */
+/* Fails for lack of host memory, with one text for all callers. */
 trz_status index_no_memory(void);
 
 #endif

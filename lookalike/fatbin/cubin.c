@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads an ELF cubin. It relies on the form that ptxas of CUDA 11 to 13 writes: a kernel is a function symbol whose
- * st_other has STO_CUDA_ENTRY; its .nv.info.<kernel> and .nv.shared.<kernel> have the kernel's code section in
- * sh_info; facts by symbol (registers, stack) stand in the section .nv.info.
+ * Reads an ELF cubin, in the form that ptxas of CUDA 11 to 13 writes: a kernel is a function symbol whose st_other has
+ * STO_CUDA_ENTRY; the sh_info of its .nv.info.<kernel> and .nv.shared.<kernel> names the kernel's code section; facts
+ * by symbol (registers, stack) are in the section .nv.info.
  */
 #include "cubin.h"
 
@@ -156,7 +156,7 @@ static trz_status read_sections(struct cubin *c)
 
 /* ---- .nv.info -------------------------------------------------------------------------------------------- */
 
-/* The record at `*at`, which moves to the next; false at the end. A cut-off record sets `*broken`. */
+/* Reads the record at `*at` and moves `*at` to the next; false at the end. A cut-off record sets `*broken`. */
 static bool next_record(struct span info, size_t *at, struct info_record *record, bool *broken)
 {
 	uint8_t head[4];
@@ -201,7 +201,7 @@ static bool place_param(struct kernel_params *params, const struct info_record *
 	return true;
 }
 
-/* The kernel's facts besides its parameters, and the number of these. */
+/* Reads the kernel's facts except its parameters, and counts these. */
 static bool survey(struct span info, struct fatbin_kernel *kernel, uint32_t *count, uint32_t *bytes)
 {
 	struct info_record record;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opens images of device code, chooses one of a fatbin's entries and has it indexed, once.
+ * Opens images of device code, chooses one of a fatbin's entries and indexes it, once.
  */
 #include "fatbin.h"
 
@@ -23,7 +23,7 @@ enum {
 };
 static const uint32_t wrapper_magic = 0x466243b1, fatbin_magic = 0xba55ed50;
 static const uint64_t flag_lz4 = 0x2000, flag_zstd = 0x8000;
-static const uint64_t flag_one_sm = 0x100000;  /* sm_90a: for this very architecture */
+static const uint64_t flag_one_sm = 0x100000;  /* sm_90a: for this architecture alone */
 
 struct wrapper {
 	uint32_t magic, version;
@@ -48,7 +48,7 @@ struct fatbin {
 	pthread_mutex_t lock;
 	atomic_bool loaded;
 	trz_status status;
-	char *reason;  /* of a status that is not OK; NULL: no memory for it */
+	char *reason;  /* why `status` is not OK; NULL: no memory for it */
 	bool ptx;
 	struct code_index index;
 };
@@ -96,7 +96,7 @@ trz_status fatbin_open(const void *image, size_t bytes, unsigned sm, struct fatb
 	*fatbin = NULL;
 	if (!image)
 		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "the image of device code is NULL");
-	/* Without a known size the first word is read alone; PTX can be no shorter. */
+	/* If the size is unknown, only the first word is read; PTX cannot be shorter. */
 	size_t limit = bytes ? bytes : sizeof(uint32_t);
 	if (magic_of((struct span){ image, limit }) == wrapper_magic) {
 		trz_status status = follow(&image, bytes);
@@ -129,8 +129,8 @@ void fatbin_close(struct fatbin *fatbin)
 
 /* ---- entries --------------------------------------------------------------------------------------------- */
 
-/* Code that a driver would run comes first: the nearest cubin of the same major version, then the nearest PTX below.
- * Of those that it would not run, the newest cubin, then the newest PTX: old ones may lack kernels. */
+/* Entries that a driver would run come first: the nearest cubin of the same major version, then the nearest PTX below.
+ * Of the others the newest cubin comes first, then the newest PTX: old ones may lack kernels. */
 static uint64_t rank_entry(const struct entry *e, unsigned sm, bool one_sm)
 {
 	bool fits = e->sm <= sm && (!one_sm || e->sm == sm) && (e->ptx || e->sm / 10 == sm / 10);
@@ -139,8 +139,8 @@ static uint64_t rank_entry(const struct entry *e, unsigned sm, bool one_sm)
 	return class << 32 | nearness;
 }
 
-/* The entry at the front of `rest`, which moves behind it. Other kinds (LTO code and the like) leave e->rank at
- * UINT64_MAX. */
+/* Reads the entry at the front of `rest`, and moves `rest` behind it. An entry of another kind (LTO code and the like)
+ * gets the rank UINT64_MAX. */
 static trz_status read_entry(struct span *rest, unsigned sm, struct entry *e)
 {
 	const uint8_t *at = rest->at;

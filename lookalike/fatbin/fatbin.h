@@ -18,8 +18,8 @@
 struct fatbin;
 
 /* Where a parameter lies in the buffer that the kernel reads; args[i] of a launch points at list[i].size bytes.
- * Sizes are the same in all images of a program. Offsets of parameters that are aligned to more than 16 bytes are
- * not: cubins align the place in constant memory, which begins elsewhere on each architecture. */
+ * Sizes are the same in all images of a program, and so are offsets, except those of parameters aligned to more than
+ * 16 bytes: cubins align the place in constant memory, where parameters begin elsewhere on each architecture. */
 struct kernel_param {
 	uint32_t offset;
 	uint32_t size;
@@ -27,7 +27,7 @@ struct kernel_param {
 
 struct kernel_params {
 	uint32_t count;
-	uint32_t bytes;  /* of the whole buffer: the end of the last parameter */
+	uint32_t bytes;  /* size of the whole buffer: the end of the last parameter */
 	struct kernel_param *list;
 };
 
@@ -37,7 +37,7 @@ struct fatbin_kernel {
 	struct kernel_params params;
 	uint32_t max_threads;   /* of a block, by __launch_bounds__ or the like; 0: the device's own limit */
 	uint32_t registers;     /* of a thread; 0: not known (PTX) */
-	uint32_t shared_bytes;  /* of a block, static, what the system reserves not counted; 0 for PTX */
+	uint32_t shared_bytes;  /* static, of a block, without what the system reserves; 0 for PTX */
 	uint32_t local_bytes;   /* of a thread's stack frame; 0 for PTX */
 	uint32_t constant_bytes; /* of the program's constants, which all kernels of an image share; 0 for PTX */
 };
@@ -63,14 +63,14 @@ struct fatbin_image {
 /* For `bytes` of fatbin_open: the image's own headers (for PTX: its NUL) are trusted to say where it ends. */
 enum { FATBIN_UNKNOWN_SIZE = 0 };
 
-/* `image` must stay as it is until fatbin_load has been called or the fatbin is closed. `sm`: the device's compute
- * capability (90), which chooses among images as a driver would where it can, and else takes the newest cubin;
- * 0: always the newest. Reads the first bytes only.
+/* The caller keeps `image` unchanged until fatbin_load has been called or the fatbin is closed. `sm`: the device's
+ * compute capability (90): chooses the image that a driver would, or the newest cubin if a driver would find none;
+ * 0: always the newest. Reads only the first bytes.
  * Errors: INVALID_ARGUMENT, BAD_INPUT (none of the four kinds; a wrapper of known size), HOST_MEMORY. */
 trz_status fatbin_open(const void *image, size_t bytes, unsigned sm, struct fatbin **fatbin);
 void fatbin_close(struct fatbin *fatbin);
 
-/* Reads the image now; `image` is not touched afterwards. As with the functions below, the answer never changes.
+/* Reads the image now, and never again. As with the functions below, the answer never changes.
  * Errors: BAD_INPUT (damaged, truncated), NOT_SUPPORTED (no cubin and no PTX inside), HOST_MEMORY. */
 trz_status fatbin_load(struct fatbin *fatbin);
 

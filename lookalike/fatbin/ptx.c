@@ -17,14 +17,14 @@ struct token {
 
 struct ptx {
 	const char *text, *at, *end;
-	struct token now;  /* the one being looked at */
+	struct token now;  /* the token to be read next */
 	struct code_index *index;
 };
 
 /* A declaration `.space .align 8 .b8 name[40]`, as far as sizes go. */
 struct declaration {
 	struct token name;
-	uint64_t align;    /* as said, else the type's */
+	uint64_t align;    /* as declared, else the type's */
 	uint64_t bytes;
 	bool managed;
 };
@@ -108,7 +108,7 @@ static bool accept(struct ptx *p, const char *word)
 	return yes;
 }
 
-/* From an opening bracket to behind its partner. */
+/* Skips from an opening bracket to behind its partner. */
 static trz_status skip_nested(struct ptx *p, const char *open, const char *close)
 {
 	size_t depth = 0;
@@ -207,7 +207,7 @@ static trz_status read_name(struct ptx *p, struct declaration *d)
 	return TRZ_OK;
 }
 
-/* `.param .u64 .ptr .global .align 16 name`: what follows .ptr is of the memory pointed to. */
+/* `.param .u64 .ptr .global .align 16 name`: what follows .ptr describes the memory pointed to. */
 static trz_status read_param(struct ptx *p, struct declaration *d)
 {
 	if (!accept(p, ".param"))
@@ -225,7 +225,7 @@ static trz_status read_param(struct ptx *p, struct declaration *d)
 	return status == TRZ_OK ? read_name(p, d) : status;
 }
 
-/* The list in brackets into `list`, which has `room` places; only counted where it is NULL. */
+/* Reads the parameters in brackets into `list`; NULL: only counts them. */
 static trz_status read_params(struct ptx *p, struct kernel_params *params, struct kernel_param *list)
 {
 	uint64_t end = 0;
@@ -250,7 +250,7 @@ static trz_status read_params(struct ptx *p, struct kernel_params *params, struc
 	return accept(p, ")") ? TRZ_OK : bad(p, ") is expected");
 }
 
-/* `.maxntid 16, 8, 1`; a missing number counts 1. */
+/* `.maxntid 16, 8, 1`; a missing number counts as 1. */
 static trz_status read_threads(struct ptx *p, uint32_t *threads)
 {
 	uint64_t product = 1, number = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads PTX text into an index: the declarations of entries and of module variables; bodies are passed over.
+ * Reads PTX text into an index: the declarations of entries and of module variables; it skips bodies.
  */
 #ifndef TRZ_LOOKALIKE_PTX_H
 #define TRZ_LOOKALIKE_PTX_H
@@ -8,7 +8,7 @@
 #include "code_index.h"
 #include "span.h"
 
-/* Whether this begins like text; says nothing of what kind. */
+/* Whether the image begins like text, of whatever kind. */
 bool ptx_is_text(struct span image);
 
 /* Fills an empty index; on failure the caller clears it. Ends at a NUL. Errors: BAD_INPUT, HOST_MEMORY. */

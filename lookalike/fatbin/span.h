@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bytes with a known end: every read of an image goes through these, so that no damage leads outside of it.
+ * Bytes with a known end: every read of an image goes through these, so that a damaged image never leads outside.
  */
 #ifndef TRZ_LOOKALIKE_SPAN_H
 #define TRZ_LOOKALIKE_SPAN_H
@@ -15,7 +15,7 @@ struct span {
 	size_t bytes;
 };
 
-/* False, and nothing copied, where not all of it is there. */
+/* Copies `bytes` from `offset`; false, and nothing copied: the span ends before. */
 static inline bool span_read(struct span s, uint64_t offset, void *to, size_t bytes)
 {
 	if (offset > s.bytes || bytes > s.bytes - offset)

@@ -12,8 +12,8 @@
 #include "code_index.h"
 #include "error.h"
 
-/* A byte of LZ4 stands for at most 255; a frame of zstd mostly says what it holds. Looked at before any memory
- * is asked for, since a damaged entry may claim any size. */
+/* Whether a payload may unpack to so many bytes: a byte of LZ4 stands for at most 255, a frame of zstd mostly tells its
+ * size. Asked before memory is allocated, since a damaged entry may claim any size. */
 static bool believable(enum packing packing, struct span payload, uint64_t bytes)
 {
 	if (bytes > INT_MAX || payload.bytes > INT_MAX)

@@ -14,7 +14,7 @@ enum packing {
 	PACKED_ZSTD,  /* one frame */
 };
 
-/* `bytes` of payload into a buffer that the caller frees. Errors: BAD_INPUT, HOST_MEMORY. */
+/* Unpacks a payload to `bytes`, in a buffer that the caller frees. Errors: BAD_INPUT, HOST_MEMORY. */
 trz_status unpack(enum packing packing, struct span payload, uint64_t bytes, uint8_t **unpacked);
 
 #endif

@@ -95,7 +95,7 @@ static int write_text(char *to, unsigned size, const char *text)
 	return snprintf(to, size, "%s", text) < (int)size ? NVML_SUCCESS : NVML_INSUFFICIENT_SIZE;
 }
 
-/* Programs take it apart into numbers, and compare: the oldest that CUDA of this version runs on. */
+/* The oldest driver that this version of CUDA runs on: programs parse and compare the numbers. */
 int nvmlSystemGetDriverVersion(char *version, unsigned size)
 {
 	int cuda = 0;
@@ -332,7 +332,7 @@ int nvmlDeviceGetComputeRunningProcesses_v2(nvml_device device, unsigned *count,
 	return list_processes(device, count, processes);
 }
 
-/* The first form knows neither instances nor their field. */
+/* This first form has no fields for instances. */
 int nvmlDeviceGetComputeRunningProcesses(nvml_device device, unsigned *count, struct nvml_process_v1 *processes)
 {
 	struct nvml_process found[MOST_PROCESSES];
@@ -356,14 +356,14 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(nvml_device device, unsigned *count
 
 /* ---- how devices are joined ------------------------------------------------------------ */
 
-/* Of a card outside of a fabric the state says so, not the result: PyTorch 2.13 takes a failure for its own, before it
- * reserves its first expandable segment. */
+/* The state says that the card is in no fabric, not the result: PyTorch 2.13 would fail itself, before it reserves its
+ * first expandable segment. */
 int nvmlDeviceGetGpuFabricInfoV(nvml_device device, struct nvml_fabric *info)
 {
 	NVML_NEED_DEVICE(device);
 	if (!info)
 		return NVML_INVALID_ARGUMENT;
-	if (info->version >> 24 < 2 && info->version != 2)  /* PyTorch names the version alone, without the size */
+	if (info->version >> 24 < 2 && info->version != 2)  /* PyTorch gives the version alone, without the size */
 		return NVML_VERSION_MISMATCH;
 	*info = (struct nvml_fabric){.version = info->version, .state = NVML_FABRIC_NOT_SUPPORTED};
 	return NVML_SUCCESS;

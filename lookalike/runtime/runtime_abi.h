@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The structures of the CUDA runtime that the look-alike fills or reads, for major versions 12 and 13
- * (RUNTIME_MAJOR). tests/abi compares those of 13 with a real header where one is installed.
+ * The structures of the CUDA runtime that the look-alike fills or reads, for major versions 11, 12 and 13
+ * (RUNTIME_MAJOR). tests/abi compares those of 13 with a real header if one is installed.
  */
 #ifndef RUNTIME_ABI_H
 #define RUNTIME_ABI_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arrays, textures and surfaces, and copies to and from arrays. A texture object of the driver keeps the runtime's
- * descriptions as they are: where memory or array stand is the same in both.
+ * Arrays, textures and surfaces, and copies to and from arrays. The driver's texture objects keep the runtime's
+ * descriptions as they are: the memory or array is at the same place in both libraries' structures.
  */
 #include "runtime_lookalike.h"
 
@@ -211,7 +211,7 @@ cuda_error cudaGetSurfaceObjectResourceDesc(struct cuda_resource *resource, uint
 
 /* ---- copies ------------------------------------------------------------ */
 
-/* Where (x bytes, row y) of an array lies among the bytes of its rows. */
+/* The offset of byte x of row y among the bytes of an array's rows. */
 static int place_in(void *array, size_t x, size_t y, size_t *offset)
 {
 	struct cuda_array_3d d;

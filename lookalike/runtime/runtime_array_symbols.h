@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of the runtime's functions that is about arrays, textures and surfaces. The lists have the form of those in
+ * The runtime's functions for arrays, textures and surfaces. The lists have the form of those in
  * runtime_symbols.h and runtime_thread.c.
  */
 #ifndef RUNTIME_ARRAY_SYMBOLS_H
@@ -53,7 +53,7 @@
 	  cudaMemcpy2DFromArrayAsync(t, p, a, x, y, w, h, k, per_thread(s)))                                    \
 	X(cudaMemcpy3DPeerAsync_ptsz, (const struct rt_copy_peer *c, void *s), cudaMemcpy3DPeerAsync(c, per_thread(s)))
 
-/* Between arrays the legacy default stream copies, which waits for the thread's. */
+/* Copies between arrays run on the legacy default stream, which waits for the thread's. */
 #define RT_THREAD_WAITING_ARRAYS(X)                                                                        \
 	X(cudaMemcpyToArray_ptds, (void *a, size_t x, size_t y, const void *f, size_t n, int k),                \
 	  cudaMemcpyToArrayAsync(a, x, y, f, n, k, per_thread(NULL)))                                           \

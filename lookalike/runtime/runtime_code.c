@@ -47,7 +47,7 @@ static bool grow(void)
 	return true;
 }
 
-/* A symbol that is registered again, by a library loaded where another was, is the new one. */
+/* A symbol that is registered again, by a library loaded where another one was, replaces the old entry. */
 static void enter(struct code_entry new)
 {
 	pthread_mutex_lock(&code.lock);
@@ -122,7 +122,7 @@ LOOKALIKE_API cuda_error __cudaGetKernel(void **kernel, const void *symbol);
 LOOKALIKE_API cuda_error __cudaLaunchKernel(void *kernel, struct rt_dim3 grid, struct rt_dim3 block, void **arguments,
                                             size_t shared, void *stream);
 
-/* The handle is a place that holds the image. */
+/* The handle points to the image's address. */
 void **__cudaRegisterFatBinary(void *image)
 {
 	void **handle = malloc(sizeof *handle);
@@ -141,13 +141,13 @@ void __cudaUnregisterFatBinary(void **handle)
 	free(handle);
 }
 
-/* A variable that host code reaches through a pointer, which the first use of its module's managed ones sets. */
+/* A variable that host code reaches through a pointer, set at the first use of any managed variable of its module. */
 static struct managed {
 	struct managed *next;
 	void **handle, **pointer;
 } *managed;
 
-/* Returns that it need not be called again. */
+/* The result says that the caller need not call this again. */
 char __cudaInitModule(void **handle)
 {
 	bool found = true;
@@ -180,7 +180,7 @@ void __cudaRegisterVar(void **handle, char *symbol, char *address, const char *n
 		enter((struct code_entry){.symbol = symbol, .image = *handle, .name = name});
 }
 
-/* The program reads the variable through a pointer, which is NULL here: there is no device yet. */
+/* The program reads the variable through a pointer, still NULL here: there is no device yet. */
 void __cudaRegisterManagedVar(void **handle, void **symbol, char *address, const char *name, int external, size_t size,
                               int constant, int global)
 {
@@ -193,7 +193,7 @@ void __cudaRegisterManagedVar(void **handle, void **symbol, char *address, const
 }
 
 #if RUNTIME_MAJOR < 12
-/* References to textures and surfaces: what binds memory to one is refused. */
+/* References to textures and surfaces; the calls that bind memory to one are refused. */
 LOOKALIKE_API void __cudaRegisterTexture(void **handle, const void *variable, const void **address, const char *name,
                                          int dimensions, int normalized, int external);
 LOOKALIKE_API void __cudaRegisterSurface(void **handle, const void *variable, const void **address, const char *name,
@@ -212,7 +212,7 @@ void __cudaRegisterSurface(void **handle, const void *variable, const void **add
 }
 #endif
 
-/* Between <<<...>>> and the call of the stub. */
+/* What <<<...>>> has said, until the stub is called. */
 static _Thread_local struct {
 	struct {
 		struct rt_dim3 grid, block;
@@ -266,7 +266,7 @@ static int launch(void *function, struct rt_dim3 grid, struct rt_dim3 block, voi
 	                      arguments, NULL);
 }
 
-/* Before the program's device is ready, as in static constructors, too. */
+/* Works before the program's device is ready, too, as in static constructors. */
 cuda_error __cudaGetKernel(void **kernel, const void *symbol)
 {
 	if (!kernel)

@@ -100,8 +100,8 @@ size_t rt_element_bytes(void *array)
 	return (size_t)bits / 8 * d.channels;
 }
 
-/* What is along the first axis counts in elements of the array, or in bytes: the place on each side by itself, the
- * width by whichever side is an array. */
+/* Along the first axis arrays count in elements, other memory in bytes: the place on each side by that side, the width
+ * in elements if either side is an array. */
 struct cuda_copy_3d rt_copy_of(const struct rt_copy_3d *p)
 {
 	size_t from_element = rt_element_bytes(p->from_array), to_element = rt_element_bytes(p->to_array);
@@ -118,7 +118,7 @@ struct cuda_copy_3d rt_copy_of(const struct rt_copy_3d *p)
 	};
 }
 
-/* The kind is `cudaMemcpyDefault`: addresses show it. */
+/* The kind becomes `cudaMemcpyDefault`: addresses show the real one. */
 struct rt_copy_3d rt_copy_back(const struct cuda_copy_3d *c)
 {
 	enum { DEFAULT = 4 };
@@ -171,7 +171,7 @@ cuda_error cudaGetSymbolSize(size_t *size, const void *symbol)
 	return rt_result(rt_variable(symbol, &found, size));
 }
 
-/* The part of a variable that a copy means. */
+/* The address of the part of a variable that a copy names. */
 static int part_of(const void *symbol, size_t offset, size_t size, cuda_addr *address)
 {
 	size_t all = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The runtime as such: its start, errors, versions, and devices.
+ * The runtime itself: its start, errors, versions, and devices.
  */
 #include "runtime_lookalike.h"
 
@@ -14,7 +14,7 @@ enum {
 	RUNTIME_VERSION = RUNTIME_MAJOR * 1000 + (RUNTIME_MAJOR < 12 ? 80 : RUNTIME_MAJOR < 13 ? 90 : 20)
 };
 
-/* Of calls before the start, which are few. */
+/* Counts the few calls before the start. */
 static uint64_t early_calls[RT_CALLS];
 uint64_t *rt_calls = early_calls;
 
@@ -22,7 +22,7 @@ uint64_t *rt_calls = early_calls;
 
 static _Thread_local cuda_error last_error;
 
-/* A refusal in a host function is the last error of the driver's own thread, which here is one of the program's. */
+/* Keeps the last error, but no refusal in a host function, which a real driver runs in a thread of its own. */
 cuda_error rt_result(int result)
 {
 	if (result && result != RT_NOT_PERMITTED)
@@ -58,7 +58,7 @@ const char *cudaGetErrorString(cuda_error error)
 	return text ? text : "unrecognized error code";
 }
 
-/* The runtime's own names where they are asked for most; elsewhere the driver's name says as much. */
+/* The runtime's own names for the errors that programs ask for most; the driver's for the others. */
 const char *cudaGetErrorName(cuda_error error)
 {
 	static const struct {
@@ -139,7 +139,7 @@ static _Thread_local int device;
 static _Thread_local uint64_t bound;
 static uint64_t resets = 1;
 
-/* After a reset each thread looks again whether its context is alive. */
+/* False after a reset: the thread must look again whether its context is alive. */
 static bool is_bound(void)
 {
 	return bound == __atomic_load_n(&resets, __ATOMIC_ACQUIRE);
@@ -176,7 +176,7 @@ int rt_device(void)
 	return device;
 }
 
-/* A context that the program itself has made current stays. */
+/* Gives the thread a context, unless the program itself has made one current. */
 int rt_bind(void)
 {
 	void *context = NULL;
@@ -261,7 +261,7 @@ cuda_error cudaDeviceReset(void)
 	RT_INIT(cudaDeviceReset);
 	cuCtxSetCurrent(NULL);
 	int result = cuDevicePrimaryCtxReset_v2(device);
-	/* Not before: another thread would take it up again, to find it dead for ever. */
+	/* Only now, lest another thread retain the context again before the reset and keep a dead one for ever. */
 	pthread_mutex_lock(&primary.lock);
 	primary.context[device] = NULL;
 	pthread_mutex_unlock(&primary.lock);
@@ -454,7 +454,7 @@ cuda_error cudaRuntimeGetVersion(int *version)
 	return RT_SUCCESS;
 }
 
-/* A caller that takes the status learns there that a function is missing. */
+/* If the caller passes a status, a missing function is told there and is no error. */
 cuda_error cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
                                             unsigned long long flags, int *status)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Graphs that programs build: the driver's, with kernels and variables by the program's names for them.
+ * Graphs that programs build: the driver's graphs, with the program's names for kernels and variables.
  */
 #include "runtime_lookalike.h"
 
@@ -8,7 +8,7 @@
 
 /* ---- what nodes do, as the driver says it ------------------------------------------------------------ */
 
-/* The program's name for a kernel becomes the driver's function; 0: it has none. */
+/* Turns the program's name for a kernel into the driver's function. */
 static int kernel_of(struct cuda_kernel_node *to, const struct rt_kernel_node *from)
 {
 	*to = (struct cuda_kernel_node){.function = NULL};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of the runtime's functions that is about graphs that programs build, and attributes of streams. The lists
- * have the form of those in runtime_symbols.h and runtime_thread.c.
+ * The runtime's functions for graphs that programs build, and for attributes of streams. The lists have the form of
+ * those in runtime_symbols.h and runtime_thread.c.
  */
 #ifndef RUNTIME_GRAPH_SYMBOLS_H
 #define RUNTIME_GRAPH_SYMBOLS_H

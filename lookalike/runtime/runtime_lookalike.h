@@ -23,30 +23,30 @@ enum rt_call {
 extern uint64_t *rt_calls;
 
 /* runtime_device.c */
-/* Keeps the thread's last error. */
+/* Keeps an error as the thread's last. */
 cuda_error rt_result(int result);
-/* cuInit; and besides, that the thread has a context. */
+/* rt_init calls cuInit; rt_bind also gives the thread a context. */
 int rt_init(void);
 int rt_bind(void);
 int rt_device(void);
 
 /* runtime_code.c: the function of a kernel by the program's name for it; NULL: not registered. */
 void *rt_function(const void *symbol);
-/* The program's name for a function; itself, where it has none. */
+/* The program's name for a function; the function itself if there is none. */
 const void *rt_symbol(void *function);
-/* The address of a variable of the program on the device. */
+/* The device address of a variable of the program. */
 int rt_variable(const void *symbol, cuda_addr *address, size_t *size);
 
-/* runtime_copy.c: a copy as the driver describes it; the bytes of an element, 1 where there is no array. */
+/* runtime_copy.c: a copy as the driver describes it, and back; the bytes of an array's element, 1 without an array. */
 struct cuda_copy_3d rt_copy_of(const struct rt_copy_3d *p);
 struct rt_copy_3d rt_copy_back(const struct cuda_copy_3d *c);
 size_t rt_element_bytes(void *array);
 
 #pragma GCC visibility pop
 
-/* Begins every function; RT_ENTER where it needs a context. A query of an event needs none: PyTorch's threads that
- * watch collectives ask for events of all devices and have chosen none (up to 2.6), and its test_extra_cuda_context
- * finds no context of theirs on device 0. With cudaThreadExchangeStreamCaptureMode they get one
+/* Begin every function: RT_ENTER if it needs a context. A query of an event needs none: PyTorch's threads that watch
+ * collectives query events of all devices without choosing one (up to 2.6), and its test_extra_cuda_context expects
+ * that they get no context on device 0. cudaThreadExchangeStreamCaptureMode gives them one
  * (https://github.com/pytorch/pytorch/pull/148594). */
 #define RT_COUNT(name) \
 	__atomic_fetch_add(&__atomic_load_n(&rt_calls, __ATOMIC_ACQUIRE)[RT_CALL_##name], 1, __ATOMIC_RELAXED)

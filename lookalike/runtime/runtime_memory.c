@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory of the device and of the host, pools, and pointers.
+ * Device memory and host memory, pools, and pointers.
  */
 #include "runtime_lookalike.h"
 
@@ -71,7 +71,7 @@ cuda_error cudaMemGetInfo(size_t *unused, size_t *total)
 	return rt_result(cuMemGetInfo_v2(unused, total));
 }
 
-/* ---- of other processes ------------------------------------------------------------ */
+/* ---- other processes' memory ------------------------------------------------------------ */
 
 cuda_error cudaIpcGetMemHandle(struct cuda_ipc *handle, void *address)
 {

@@ -11,7 +11,7 @@ struct rt_channel cudaCreateChannelDesc(int x, int y, int z, int w, int kind)
 	return (struct rt_channel){x, y, z, w, kind};
 }
 
-/* The driver chooses the width of banks. */
+/* 0: the driver chooses the width of banks. */
 cuda_error cudaDeviceGetSharedMemConfig(int *config)
 {
 	RT_ENTER(cudaDeviceGetSharedMemConfig);
@@ -96,7 +96,7 @@ cuda_error cudaThreadSetCacheConfig(int config)
 	return cudaDeviceSetCacheConfig(config);
 }
 
-/* Devices have had doubles for long. */
+/* Does nothing: devices have long had doubles. */
 cuda_error cudaSetDoubleForDevice(double *value)
 {
 	RT_COUNT(cudaSetDoubleForDevice);

@@ -123,7 +123,7 @@ cuda_error cudaEventRecordWithFlags(void *event, void *stream, unsigned flags)
 
 cuda_error cudaEventQuery(void *event)
 {
-	RT_INIT(cudaEventQuery);  /* a thread without a device gets no context by it */
+	RT_INIT(cudaEventQuery);  /* gives no context to a thread that has chosen no device */
 	return rt_result(cuEventQuery(event));
 }
 

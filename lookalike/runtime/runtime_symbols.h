@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The functions of the look-alike libcudart that return an error and are counted; runtime_missing.def names those that
- * it lacks, runtime_launch.c has those that the compiler calls.
+ * The functions of the look-alike libcudart that return an error and are counted. runtime_missing.def names those that
+ * it lacks; runtime_code.c has those that only the compiler calls.
  */
 #ifndef RUNTIME_SYMBOLS_H
 #define RUNTIME_SYMBOLS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The forms that programs call which were compiled with --default-stream per-thread: stream 0 is the calling
- * thread's own. X(name, suffix, parameters, call), where `call` names the stream parameter by per_thread().
+ * The forms for programs compiled with --default-stream per-thread: stream 0 is the calling thread's own.
+ * X(name, suffix, parameters, call), where `call` passes the stream parameter through per_thread().
  */
 #include "runtime_lookalike.h"
 
@@ -10,7 +10,7 @@ static void *per_thread(void *stream)
 	return stream ? stream : (void *)2;
 }
 
-/* The entry point of the thread's stream, unless the legacy one is asked for. */
+/* Asks for the entry point for the thread's stream, unless the program asks for the legacy one. */
 static unsigned long long per_thread_entry(unsigned long long flags)
 {
 	return flags ? flags : TRZ_CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
@@ -110,7 +110,7 @@ LOOKALIKE_API cuda_error __cudaLaunchKernel(void *kernel, struct rt_dim3 grid, s
 	  cudaStreamGetCaptureInfo(per_thread(s), c, i, g, d, e, n))
 #endif
 
-/* X(name_ptds, parameters, call): the call of the asynchronous form on the thread's stream, for which it waits. */
+/* X(name_ptds, parameters, call): calls the asynchronous form on the thread's stream, and waits for the stream. */
 #define PER_THREAD_WAITING_FORMS(X)                                                                         \
 	X(cudaMemcpy_ptds, (void *t, const void *f, size_t n, int k), cudaMemcpyAsync(t, f, n, k, per_thread(NULL))) \
 	X(cudaMemset_ptds, (void *t, int v, size_t n), cudaMemsetAsync(t, v, n, per_thread(NULL)))              \

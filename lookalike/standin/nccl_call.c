@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The driver's copy, which the look-alike driver has. */
+/* The driver's own copy. */
 WEAK int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void *stream);
 
 uint64_t nccl_real_bytes(void)
@@ -27,7 +27,7 @@ uint64_t nccl_type_bytes(int type)
 
 struct entry {
 	struct part part;
-	void *context, *stream;               /* current at the call: a default stream is its */
+	void *context, *stream;               /* context: current at the call; a default stream belongs to it */
 	bool placed;
 };
 
@@ -75,7 +75,7 @@ static int meet_in(void *context, const struct part *parts, size_t count, void *
 	return result;
 }
 
-/* What is left of the group on one stream, as far as it goes together; then again. */
+/* Places what is left of the group, again and again: what goes together, on one stream. */
 static int place_group(void)
 {
 	int result = NCCL_SUCCESS;
@@ -106,7 +106,7 @@ static bool is_own(const struct part *p)
 	return (p->call.kind == STANDIN_SEND || p->call.kind == STANDIN_RECEIVE) && p->call.root == p->comm->rank;
 }
 
-/* As NCCL refuses it: a rank's message to itself that a group does not both send and receive. */
+/* Refuses, as NCCL does, a rank's message to itself that its group does not both send and receive. */
 static int check_own(const struct part *p)
 {
 	int sent = 0, received = 0;
@@ -136,8 +136,8 @@ static int check_group(void)
 	return NCCL_SUCCESS;
 }
 
-/* Where the other ranks are absent, and this one is a root of the group: what others would send as roots is what it
- * sends, so that a gathering made of broadcasts is one. */
+/* If the other ranks are absent, lets them send as roots what this rank sends as a root of the group, so that
+ * broadcasts from each rank in turn gather. */
 static void be_all_roots(void)
 {
 	for (size_t i = 0; i < group.count; i++) {
@@ -209,7 +209,7 @@ static int submit(struct part *p, void *stream)
 	return wrong ? wrong : nccl_meet(p, 1, stream);
 }
 
-/* Of one rank: a copy. */
+/* With one rank, a collective is a copy. */
 static int copy(const char *name, const void *from, void *to, uint64_t bytes, void *stream)
 {
 	const uint64_t words[] = { (uintptr_t)from, (uintptr_t)to };
@@ -232,8 +232,8 @@ static int check(struct comm *c, int type, int root)
 	return c->error;
 }
 
-/* What a kind takes of each rank and gives it, in multiples of the count: `r` for all ranks' parts, '1' for one, small
- * letters at the root only. */
+/* What a kind takes from each rank and gives it, in multiples of the count: `r` for all ranks' parts, '1' for one;
+ * small letters at the root only. */
 static const struct shape {
 	char from, to;
 } shapes[] = {
@@ -256,7 +256,7 @@ static uint64_t times(char shape, const struct comm *c, bool is_root)
 	}
 }
 
-/* The bytes that a rank brings, of those that bring any: what decides whether they are real, alike for all ranks. */
+/* Whether real bytes move: decided by the bytes that a rank brings, if it brings any, and so alike for all ranks. */
 static bool is_real(const struct comm *c, int kind, uint64_t each)
 {
 	char shape = shapes[kind].from;
@@ -269,7 +269,7 @@ struct buffers {
 	uint64_t count;
 };
 
-/* A tensor whose storage has been freed has no address. */
+/* Refuses a NULL buffer: a tensor whose storage has been freed has no address. */
 static int check_buffers(struct comm *c, const struct part *p)
 {
 	char what[160], text[FAILURE_BYTES];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Communicators: how ranks find one another by a key, what becomes of them, and what they make of one another.
+ * Communicators: how ranks find one another by a key, how communicators end, and how they are made from others.
  */
 #include "nccl.h"
 
@@ -58,7 +58,7 @@ void nccl_release(struct comm *c)
 	free(c);
 }
 
-/* Those that a killed program left behind make room when there is none. */
+/* Whether no rank is left: communicators of a killed program make room when there is none. */
 static bool is_deserted(const struct shared_comm *shared)
 {
 	for (int r = 0; r < shared->ranks; r++)
@@ -116,7 +116,7 @@ static struct shared_comm *find(const uint64_t key[2], int ranks)
 
 /* ---- joining ------------------------------------------------------------ */
 
-/* As NCCL refuses it: two ranks of a communicator on one device. */
+/* Two ranks of a communicator on one device: NCCL refuses it. */
 static bool shares_device(const struct shared_comm *shared, const struct comm *c, int *other)
 {
 	for (int r = 0; r < shared->ranks; r++)
@@ -164,7 +164,7 @@ static int join(struct comm *c)
 	return NCCL_SUCCESS;
 }
 
-/* The host waits until nothing is missing any more. */
+/* Waits until nothing is missing any more. */
 static int await(struct comm *c, const struct waiting *w)
 {
 	for (;;) {
@@ -250,7 +250,7 @@ static int make(void **made, int ranks, int rank, const uint64_t key[2])
 
 /* ---- keys ------------------------------------------------------------ */
 
-/* A new key from an old one and a number; all ranks find the same. */
+/* Makes a new key from an old one and a number, the same in all ranks. */
 static void derive(const uint64_t from[2], uint64_t number, uint64_t to[2])
 {
 	for (int i = 0; i < 2; i++) {
@@ -279,7 +279,7 @@ int ncclCommInitRank(void **comm, int ranks, struct unique_id id, int rank)
 	return make(comm, ranks, rank, id.key);
 }
 
-/* One rank for each device of the list (NULL: the first ones), all in this process. Their contexts stay. */
+/* Makes one rank for each device of the list (NULL: the first ones), all in this process. Their contexts stay. */
 int ncclCommInitAll(void **comms, int devices, const int *list)
 {
 	struct unique_id id;
@@ -325,7 +325,7 @@ static int order_by_key(const struct comm *c, const struct table *t, int *size)
 	return place;
 }
 
-/* All ranks of the parent tell each other their colors and keys. */
+/* Tells all ranks of the parent this one's color and key, and learns theirs. */
 static int exchange(struct comm *c, const struct call *call, int *place, int *size)
 {
 	struct waiting w = { .comm = c->number, .place = (int32_t)(c->shared - hall->comm), .rank = c->rank, .peer = -1,
@@ -352,8 +352,8 @@ static int exchange(struct comm *c, const struct call *call, int *place, int *si
 	return result;
 }
 
-/* Who knows the groups of a world of absent ranks says how many will be in this rank's part, and its place there
- * (python/terrazzo/sim/ranks.py). */
+/* If the other ranks are absent, python/terrazzo/sim/ranks.py, which knows the groups, tells how many ranks this one's
+ * part will have, and its place there. */
 static bool is_told_of_split(int *size, int *place)
 {
 	const char *text = getenv("TERRAZZO_SIM_SPLIT");
@@ -402,13 +402,13 @@ int ncclCommShrink(void *comm, int *excluded, int count, void **made, void *conf
 	return make(made, size, place, derived);
 }
 
-/* What makes the next communicator that has more ranks than this one. */
+/* The key of the next communicator that this one is grown to. */
 static void derive_grown(const struct comm *c, uint64_t to[2])
 {
 	derive(c->key, (c->splits + 1) << 32 | 0xfffffffeu, to);
 }
 
-/* For ranks that are to join. */
+/* The id for ranks that are to join. */
 int ncclCommGetUniqueId(void *comm, struct unique_id *id)
 {
 	memset(id, 0, sizeof *id);
@@ -417,7 +417,7 @@ int ncclCommGetUniqueId(void *comm, struct unique_id *id)
 	return NCCL_SUCCESS;
 }
 
-/* Ranks that are there keep their numbers, and say -1; new ones have no communicator, but the id. */
+/* Existing ranks keep their numbers and pass -1; new ones pass no communicator, but the id. */
 int ncclCommGrow(void *comm, int ranks, const struct unique_id *id, int rank, void **made, void *config)
 {
 	struct comm *c = comm;
@@ -457,7 +457,7 @@ static void give_memory(struct comm *c)
 	c->memory = 0;
 }
 
-/* What it has taken of the device goes until it is resumed. */
+/* Frees its device memory until it is resumed. */
 int ncclCommSuspend(void *comm, int flags)
 {
 	struct comm *c = comm;
@@ -522,7 +522,7 @@ static bool is_on_streams(const struct comm *c)
 	return references > 1 + __atomic_load_n(&c->captured, __ATOMIC_ACQUIRE);
 }
 
-/* What streams have of it ends first; what graphs have may be launched again. */
+/* Waits for its parts on streams; those in graphs may be launched again. */
 int ncclCommFinalize(void *comm)
 {
 	struct comm *c = comm;
@@ -534,7 +534,7 @@ int ncclCommFinalize(void *comm)
 		if (nccl_find_pending(c, &w))
 			nccl_wait(&w, mark);
 		else
-			usleep(1000);  /* another thread runs what comes before it */
+			usleep(1000);  /* another thread runs the work before it */
 	}
 	return NCCL_SUCCESS;
 }
@@ -555,7 +555,7 @@ int ncclCommDestroy(void *comm)
 	return NCCL_SUCCESS;
 }
 
-/* What streams have of it ends now, and has moved nothing. */
+/* Ends its parts on streams now; they move nothing. */
 static void stop(struct comm *c)
 {
 	__atomic_store_n(&c->aborted, true, __ATOMIC_RELEASE);
@@ -575,7 +575,7 @@ int ncclCommAbort(void *comm)
 	return NCCL_SUCCESS;
 }
 
-/* It can still be shrunk, split no more, and be destroyed. */
+/* The communicator can then still be shrunk or destroyed, but not be split. */
 int ncclCommRevoke(void *comm, int flags)
 {
 	struct comm *c = comm;

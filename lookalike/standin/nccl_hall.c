@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The hall: the memory that all processes of a `terrazzo sim` share for their collectives. It is a file without a name
- * that TERRAZZO_SIM_HALL_FD names as PID:FD, or FD; without it a process has one of its own, for ranks that are its
- * threads. Behind the hall lie the pages for the bytes that ranks bring, then a byte for each process to hold a lock on
- * while it lives: a lock of the process, which its children made by fork() do not have.
+ * The hall: the memory that all processes of a `terrazzo sim` share for their collectives. It is an unnamed file, which
+ * TERRAZZO_SIM_HALL_FD gives as PID:FD or FD; without that a process has a hall of its own, for ranks that are its
+ * threads. Behind the hall lie the pages for the bytes that ranks bring, then one byte for each process, which holds a
+ * lock on it while it lives. Children made by fork() do not inherit the lock.
  */
 #include "nccl.h"
 
@@ -24,7 +24,7 @@ enum { PAGE = 4096, PAGES = 1 << 20, PUNCHED_LEAST = 1 << 16 };
 struct hall *hall;
 int hall_process;
 
-/* The hall, a bit for each page, and the pages; page 0 is never given out. */
+/* The hall's file, a bit for each page, and the pages; page 0 is never given out. */
 static struct {
 	int fd;
 	pid_t pid;
@@ -78,7 +78,7 @@ bool hall_is_alive(int process)
 	       (lock_byte(F_GETLK, F_WRLCK, place.locks_at + 1 + (uint64_t)process, &owner) && owner != 0);
 }
 
-/* A place that no living process has. */
+/* Takes a place that no living process has. */
 static bool take_place(void)
 {
 	const char *rank = getenv("RANK");
@@ -136,7 +136,7 @@ static bool enter(void)
 	return placed;
 }
 
-/* In a child of fork() there are no ranks. */
+/* A child of fork() has no ranks. */
 static void after_fork(void)
 {
 	hall = NULL;
@@ -163,7 +163,7 @@ bool hall_open(void)
 
 /* ---- the lock, and changes ------------------------------------------------------------ */
 
-/* Whoever died with it left at worst a table or a letter half filled in: of a rank that is dead, which is told. */
+/* A process that died with the lock left at worst a table or a letter half filled in, of a rank that is told dead. */
 void hall_lock(void)
 {
 	if (pthread_mutex_lock(&hall->lock) == EOWNERDEAD)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What collectives do on their streams. A gathering is one item of a stream: parts that end together, which are
- * collectives of different communicators, and messages. When the stream gets there, the rank brings its bytes and is
- * compared with those that came before it; when all have come, it takes what is its own.
+ * messages, and collectives of different communicators. When the stream gets there, the rank brings its bytes, and its
+ * call is compared with the first rank's; when all have come, it takes what it is to receive.
  *
- * Bytes of up to nccl_real_bytes() a rank are moved. A message of that size leaves its sender at once, as it would lie
- * in NCCL's own buffers; a larger one waits for its receiver.
+ * Up to nccl_real_bytes() a rank, real bytes move. A message of up to that size leaves its sender at once, as if into
+ * NCCL's own buffers; a larger one waits for its receiver.
  *
- * In a capture a gathering is a model: each launch of the graph makes another of it, whose parts have the numbers that
- * are next then. So ranks agree if they launch their graphs, and what is in none, in the same order.
+ * A captured gathering is a model: each launch of the graph makes a gathering of it, whose parts get the next numbers
+ * then. So ranks agree if they issue graphs and other collectives in the same order.
  */
 #include "nccl.h"
 
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In the list of those that have arrived and not completed, which go_on() looks through. */
+/* Those that have arrived and are not complete are in a list, which go_on() looks through. */
 struct gathering {
 	struct gathering *next;
 	bool arrived, captured;
@@ -59,7 +59,7 @@ struct table *nccl_table(struct shared_comm *shared, uint64_t sequence)
 	return t;
 }
 
-/* What two ranks must agree on; NULL: they do. */
+/* In what the calls of two ranks differ though they must not; NULL: in nothing. */
 static const char *difference(const struct call *a, const struct call *b)
 {
 	if (a->kind != b->kind)
@@ -185,14 +185,14 @@ static void bring(const struct part *p, struct arrival *a)
 		memcpy(hall_bytes(a->page), p->from, p->from_bytes);
 }
 
-/* A factor on the device is what lies there when the stream gets to the collective. */
+/* Reads a factor that lies on the device, when the stream gets to the collective. */
 static void read_scale(struct part *p)
 {
 	if (p->real && p->scale.at)
 		p->call.scale = nccl_value(p->scale.type, p->scale.at);
 }
 
-/* True: someone may have been waiting for it. */
+/* True: another rank may have been waiting for this one. */
 static bool arrive_at_table(struct part *p)
 {
 	struct table *t = nccl_table(p->comm->shared, p->call.sequence);
@@ -288,7 +288,7 @@ static void say_waiting(const struct part *p, struct waiting *w)
 	};
 }
 
-/* The first part that is not done, of a gathering that has arrived. */
+/* Finds the first part that is not done of a gathering that has arrived. */
 static bool find_waiting(const struct gathering *g, const struct comm *of, struct waiting *w)
 {
 	for (size_t i = 0; i < g->count; i++) {
@@ -305,7 +305,7 @@ static void *tell(void *arg)
 {
 	static _Thread_local struct waiting ticket;
 	const struct gathering *g = arg;
-	if (!g->arrived)  /* there is no room for it yet */
+	if (!g->arrived)  /* the ring has no room for it yet */
 		say_waiting(&g->parts[0], &ticket);
 	return !g->arrived || find_waiting(g, NULL, &ticket) ? &ticket : NULL;
 }
@@ -338,7 +338,7 @@ void nccl_watch(void)
 
 /* ---- taking ------------------------------------------------------------ */
 
-/* What each rank has brought; NULL where one has brought nothing. Absent ones bring what this one does. */
+/* What each rank has brought; NULL: nothing. Absent ranks bring what this one does. */
 struct brought {
 	const void **from;
 	double *scale;
@@ -385,7 +385,7 @@ static void take(const struct part *p, const struct brought *b)
 	case STANDIN_SCATTER:
 		move(p->to, (const char *)b->from[p->call.root] + rank * each, each);
 		break;
-	default:  /* of each rank a part */
+	default:  /* a part from each rank */
 		for (int r = 0; r < c->ranks; r++)
 			move((char *)p->to + (uint64_t)r * each,
 			     (const char *)b->from[r] + (p->call.kind == STANDIN_ALL_TO_ALL ? rank * each : 0), each);
@@ -494,7 +494,7 @@ static struct gathering *gather(const struct part *parts, size_t count)
 	return g;
 }
 
-/* They stand on a stream. */
+/* Counts the collectives of a gathering that has been put on a stream. */
 static void count_calls(const struct gathering *g)
 {
 	for (size_t i = 0; i < g->count && trz_lookalike_collective; i++) {
@@ -503,7 +503,7 @@ static void count_calls(const struct gathering *g)
 	}
 }
 
-/* A launch of the graph that has captured it. What kernels of the graph have made of its bytes is not known. */
+/* Makes the gathering for a launch of the graph. What the graph's kernels have made of its bytes is not known. */
 static void *again(void *arg, char *text, size_t size)
 {
 	const struct gathering *model = arg;

@@ -12,7 +12,7 @@ enum { PIECE = 256 };
 
 /* ---- small floating types ------------------------------------------------------------ */
 
-/* Sign, exponent, mantissa. Without infinity the largest code is the only one that is no number. */
+/* Sign, exponent, mantissa. In a format without infinity only the largest code is not a number. */
 struct format {
 	int exponent, mantissa, bias;
 	bool infinite;
@@ -39,8 +39,8 @@ static uint32_t largest(const struct format *f)
 	return f->infinite ? top >> f->mantissa << f->mantissa : top;
 }
 
-/* To nearest, ties to even. Too large: infinity for half, the largest number for the types of 8 bits, as CUDA's
- * conversions do. */
+/* Rounds to nearest, ties to even. What is too large becomes infinity in half, the largest number in the 8-bit types,
+ * as in CUDA's conversions. */
 static uint32_t encode(const struct format *f, double x)
 {
 	uint32_t sign = signbit(x) ? 1u << (f->exponent + f->mantissa) : 0, over = largest(f);
@@ -62,7 +62,7 @@ static uint32_t encode(const struct format *f, double x)
 	return sign | (code < over ? (uint32_t)code : over);
 }
 
-/* All values of a type, since decoding is slow: filled in once. */
+/* All values of a type, filled in once, since decoding is slow. */
 static float halves[1 << 16];
 static double eights[2][1 << 8];
 
@@ -137,7 +137,7 @@ static void write_floats(int type, void *to, uint64_t first, uint64_t count, con
 		}
 }
 
-/* Signed ones are sign-extended. */
+/* Sign-extends signed integers. */
 static void read_integers(int type, const void *from, uint64_t first, uint64_t count, uint64_t *to)
 {
 	for (uint64_t i = 0; i < count; i++)

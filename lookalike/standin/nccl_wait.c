@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Waiting for other ranks, and what can go wrong: ranks that disagree, that are gone, that wait for each other.
+ * Waiting for other ranks, and what can go wrong: ranks disagree, are gone, or wait for each other.
  *
- * A host that blocks says in the hall what it waits for, again every TICK_MS. Those that wait for one another are found
- * by taking away, from all that block, whoever waits only for processes that may still come; what is left is stuck. A
- * process that is merely slow does not block, and nothing is said of it.
+ * A host that blocks says in the hall what it waits for, again every TICK_MS. To find processes that wait for one
+ * another, we start from all that block and take away, again and again, each that waits only for processes that may
+ * still come; what is left is stuck. A process that is merely slow does not block, and nothing is said of it.
  */
 #include "nccl.h"
 
@@ -75,7 +75,7 @@ void nccl_describe(const struct call *c, char *text, size_t size)
 		snprintf(text + used, size - (size_t)used, ", root %d", c->root);
 }
 
-/* Frames, one a line, each with an indentation. */
+/* Says the frames of a place, one to a line, indented. */
 static void say_place(struct text *t, const char *place)
 {
 	while (*place) {
@@ -116,8 +116,8 @@ static void at_place(const char *place, char *text, size_t size)
 	snprintf(text, size, "%s%.*s", length ? " at " : "", (int)length, place);
 }
 
-/* All ranks of the communicator get `text` as their error; `more` is said here and now, once. Each process says one of
- * the two. */
+/* Gives all ranks of the communicator `text` as their error, and prints `more`, unless NULL, once. Each process says
+ * one of the two. */
 static void fail(struct shared_comm *shared, const char *text, const struct text *more)
 {
 	if (shared->failed)
@@ -206,7 +206,7 @@ bool nccl_is_over(const struct waiting *w)
 	return missing(w) == 0;
 }
 
-/* One that is missing and will never come fails the communicator. */
+/* Fails the communicator if a missing rank will never come. */
 static void look_for_the_gone(const struct waiting *w)
 {
 	struct shared_comm *shared = comm_of(w);
@@ -251,7 +251,7 @@ void nccl_look_for_unreceived(struct comm *c, char *text, size_t size)
 
 /* ---- those that wait for each other ------------------------------------------------------------ */
 
-/* By process: blocks, and since when. */
+/* Which processes are stuck, and how many live and block. */
 struct blocked {
 	bool stuck[MOST_PROCESSES];
 	int live, blocking;
@@ -263,7 +263,7 @@ static bool is_recent(const struct waiting *w, int64_t now)
 	return w->active && now - w->seen_ms < RECENT_MS && now - w->since_ms >= STUCK_MS && !nccl_is_over(w);
 }
 
-/* Whether one that this process waits for is stuck. */
+/* Whether a process that this one waits for is stuck. */
 static bool waits_for_stuck(const struct blocked *b, int process, int64_t now)
 {
 	for (int i = 0; i < MOST_WAITS; i++) {
@@ -328,7 +328,8 @@ static void say_wait(struct text *t, const struct waiting *w)
 	say_place(t, w->call.place);
 }
 
-/* What a host said before the suspicion may be over: on a busy machine it has not looked again. */
+/* Whether all stuck hosts have said again what they wait for since the suspicion: on a busy machine one may not have
+ * looked again, and its wait may be over. */
 static bool is_confirmed(const struct blocked *b, int64_t now)
 {
 	for (int p = 0; p < hall->processes; p++)
@@ -400,7 +401,7 @@ static bool is_same(const struct waiting *a, const struct waiting *b)
 	       a->index == b->index && a->receives == b->receives;
 }
 
-/* Says in the hall what this host waits for; the entry, which has since when. */
+/* Says in the hall what this host waits for; returns the entry, which tells since when. */
 static struct waiting *publish(const struct waiting *w)
 {
 	struct waiting *list = hall->process[hall_process].waiting, *entry = &list[0];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Common to all stand-ins: counting of calls, refusals, handles.
+ * Common to all stand-ins: call counts, refusals, handles.
  */
 #include "standin.h"
 
@@ -11,7 +11,7 @@
 
 #include "standin_driver.h"
 
-/* Handles come from here, so that any pointer can be asked whether it is one. */
+/* All handles are here, so that we can tell of any pointer whether it is one. */
 enum { HANDLES = 1024, REFUSALS = 256 };
 
 static struct handle {

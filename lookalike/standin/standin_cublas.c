@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuBLAS: its handle, and its copies. The products themselves are generated.
+ * cuBLAS: its handle, and its copies. The functions for products are generated.
  */
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@ int cublasGetStream_v2(void *handle, void **stream)
 	return 0;
 }
 
-/* A handle of ours is always in the default modes: what it was set to changes nothing. */
+/* Our handles are always in the default modes: setting one changes nothing. */
 int cublasGetMathMode(void *handle, int *mode)
 {
 	(void)handle;
@@ -66,7 +66,7 @@ struct rows {
 int cuMemcpy2D_v2(const struct rows *);
 int cuMemcpy2DAsync_v2(const struct rows *, void *);
 
-/* Rows of `width` bytes between addresses of either kind. */
+/* Copies rows of `width` bytes between host or device addresses. */
 static int copy(const void *from, size_t from_pitch, void *to, size_t to_pitch, size_t width, size_t height,
                 void *stream, int waits)
 {
@@ -79,7 +79,7 @@ static int copy(const void *from, size_t from_pitch, void *to, size_t to_pitch, 
 	return failed ? MAPPING_ERROR : 0;
 }
 
-/* A vector's elements are rows, unless they lie side by side. */
+/* Copies a vector: its elements as rows, unless they lie side by side. */
 static int copy_vector(size_t n, size_t element, const void *from, size_t from_step, void *to, size_t to_step,
                        void *stream, int waits)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuDNN's graph interface: descriptors are bags of attributes, which are given back as they were set. Every
- * graph has one engine, with WORKSPACE bytes of workspace.
+ * cuDNN's graph interface: descriptors are bags of attributes, which read back as they were set. Every graph has one
+ * engine, with WORKSPACE bytes of workspace.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "standin.h"
 #include "standin_cudnn.h"
 
-/* Of the library's binary interface. */
+/* Numbers from the library's binary interface. */
 enum attribute_name {
 	ENGINEHEUR_RESULTS = 202, ENGINECFG_ENGINE = 300, ENGINECFG_WORKSPACE_SIZE = 303, PLAN_ENGINE_CONFIG = 401,
 	PLAN_WORKSPACE_SIZE = 402, GRAPH_ENGINE_COUNT = 802, VARIANT_PACK_DATA_POINTERS = 1001
@@ -106,7 +106,7 @@ int cudnnBackendSetAttribute(void *descriptor, int name, int type, int64_t count
 	return 0;
 }
 
-/* What the library would have found out. False: it is an attribute that the caller set. */
+/* Answers for attributes that the library would find out. False: it is one that the caller sets. */
 static int found_out(int name, int type, int64_t wanted, int64_t *count, void *values)
 {
 	if (name == PLAN_WORKSPACE_SIZE || name == ENGINECFG_WORKSPACE_SIZE || name == GRAPH_ENGINE_COUNT) {
@@ -116,7 +116,7 @@ static int found_out(int name, int type, int64_t wanted, int64_t *count, void *v
 		return 1;
 	}
 	if (type == TYPE_DESCRIPTOR || name == ENGINEHEUR_RESULTS) {
-		/* The caller's own descriptors are filled in place: they are good as they are. */
+		/* The caller passes descriptors of its own to be filled in; they will do as they are. */
 		*count = name == ENGINEHEUR_RESULTS || name == ENGINECFG_ENGINE || name == PLAN_ENGINE_CONFIG;
 		return 1;
 	}

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuRAND: generators. The numbers that a device generator makes are generated calls, which make none; a generator for
- * the host fills with zeros.
+ * cuRAND: generators. A device generator's calls only take time and make no numbers; a host generator fills with zeros.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +9,7 @@
 
 STANDIN_HANDLE(curandCreateGenerator, curandDestroyGenerator)
 
-/* A generator for the host has no stream that work could be put on: it is told by this one. */
+/* Marks a host generator, which has no stream. */
 #define ON_HOST ((void *)-1)
 
 int curandCreateGeneratorHost(void **generator, int type)

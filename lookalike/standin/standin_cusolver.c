@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuSOLVER: handles. Sizes of workspaces are in sizes.txt; what a factorisation says on the device about its
- * success reads as 0, success.
+ * cuSOLVER: handles. sizes.txt has the sizes of workspaces. The status that a factorisation leaves on the device reads
+ * as 0, success.
  */
 #include <stdlib.h>
 

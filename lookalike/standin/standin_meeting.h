@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the stand-in for NCCL and the look-alike driver say to each other of collectives. See struct sim_meeting of
- * sim/sim.h, which this becomes; a stand-in is compiled where that header is not at hand.
+ * What the stand-in for NCCL and the look-alike driver tell each other about collectives. It becomes struct sim_meeting
+ * of sim/sim.h; see there. A stand-in is compiled where that header is not at hand.
  */
 #ifndef TRZ_STANDIN_MEETING_H
 #define TRZ_STANDIN_MEETING_H
@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What ranks do together, with the name of each in a report. */
+/* The kinds of what ranks do together, with their names in reports. */
 #define STANDIN_KINDS(X)                                                                                       \
 	X(ALL_REDUCE, "all_reduce") X(REDUCE, "reduce") X(REDUCE_SCATTER, "reduce_scatter") X(BROADCAST, "broadcast") \
 	X(ALL_GATHER, "all_gather") X(ALL_TO_ALL, "all_to_all") X(GATHER, "gather") X(SCATTER, "scatter")             \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NCCL's functions that belong to no communicator, and those that have nothing to do with data: registration, memory.
+ * NCCL's functions without a communicator, and those that move no data: registration, memory.
  */
 #include "nccl.h"
 
@@ -51,7 +51,7 @@ int ncclCommWindowDeregister(void *communicator, void *window)
 	return NCCL_SUCCESS;
 }
 
-/* As NCCL's, in whole granules of the device. */
+/* Allocates whole granules of the device, as NCCL does. */
 int ncclMemAlloc(void **memory, size_t size)
 {
 	const size_t granule = 2 << 20;

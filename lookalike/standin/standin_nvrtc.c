@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NVRTC: every program compiles, to an image in which its kernels do nothing. They are found by name in the source, and
- * do not tell their parameters.
+ * NVRTC: every program compiles, to an image whose kernels do nothing and have no parameters. The stand-in finds the
+ * kernels' names in the source.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -15,14 +15,14 @@ static const char ENTRY[] = ".visible .entry %s()\n{\nret;\n}\n";
 
 enum { MOST_KERNELS = 256 };
 
-/* Kernels of the source, and what expressions of the program's user are lowered to. */
+/* The source's kernels, and the names that the user's expressions are lowered to. */
 struct program {
 	int count;
 	char *names[MOST_KERNELS];
 };
 
-/* The place of a name among the program's, where it is put if need be; -1: no room. An expression such as
- * scale<float, 4> becomes a name that an image can have. */
+/* The place of a name among the program's; adds it if need be. -1: no room. An expression such as scale<float, 4>
+ * becomes a name that an image can have. */
 static int add_name(struct program *p, const char *text, size_t length)
 {
 	char *name = strndup(text, length);
@@ -46,7 +46,7 @@ static int is_of_name(char c)
 	return isalnum((unsigned char)c) || c == '_';
 }
 
-/* The last word before a parenthesis, at which *at is left; NULL: none comes in this declaration. */
+/* The last word before a parenthesis, and moves *at there; NULL: this declaration has none. */
 static const char *last_word(const char **at, size_t *length)
 {
 	const char *word = NULL, *c = *at;
@@ -60,7 +60,7 @@ static const char *last_word(const char **at, size_t *length)
 	return *c == '(' ? word : NULL;
 }
 
-/* Of `__global__ void __launch_bounds__(256) name(...)` that is name, not the attribute. */
+/* In `__global__ void __launch_bounds__(256) name(...)` the kernel is name, not the attribute. */
 static void find_kernels(struct program *p, const char *source)
 {
 	static const char mark[] = "__global__";
@@ -77,7 +77,7 @@ static void find_kernels(struct program *p, const char *source)
 	}
 }
 
-/* PyTorch keeps what it compiled in a folder, where a program on a real device would find it. */
+/* Keeps PyTorch from saving what it compiled here in a folder, where a program on a real device would find it. */
 __attribute__((constructor)) static void keep_nothing(void)
 {
 	static char off[] = "USE_PYTORCH_KERNEL_CACHE=0";
@@ -121,7 +121,7 @@ int nvrtcAddNameExpression(void *program, const char *name)
 	return 0;
 }
 
-/* The name, that of an expression, lives as long as its program. */
+/* The lowered name of an expression; it lives as long as its program. */
 int nvrtcGetLoweredName(void *program, const char *name, const char **lowered)
 {
 	struct program *p = program;
