@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading the balance by name. Names are looked up once: the order of the statistics never changes.
+ * Reads the balance from statistics by name. Looks names up once, since the order of statistics never changes.
  */
 #include "accounts.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Law L2 from the outside: the terms of a heap's balance, by its statistics.
+ * Law L2 from the outside: the terms of a heap's balance, from its statistics.
  */
 #ifndef TRZ_TESTS_ACCOUNTS_H
 #define TRZ_TESTS_ACCOUNTS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A locale whose numbers have a decimal comma. No machine has to have one installed: its file is made here, as glibc's
- * localedef would.
+ * A locale whose numbers have a decimal comma. The machine need not have one installed: this writes its file, as
+ * glibc's localedef would.
  */
 #ifndef TRZ_TESTS_COMMA_LOCALE_H
 #define TRZ_TESTS_COMMA_LOCALE_H
@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A locale's file: the category's mark, the number of its items, where each begins, and the items. */
+/* Writes a locale's file: the category's mark, the number of items, where each begins, and the items. */
 static inline bool comma_locale_write(const char *path)
 {
 	enum { ITEMS = 6, BEGIN = 4 * (2 + ITEMS) };
@@ -29,7 +29,7 @@ static inline bool comma_locale_write(const char *path)
 	return to && fclose(to) == 0 && written;
 }
 
-/* From here on, until setlocale(LC_ALL, "C"). false: the C library cannot. */
+/* Sets the locale, until setlocale(LC_ALL, "C"). false: the C library cannot. */
 static inline bool comma_locale_begin(void)
 {
 	char folder[] = "/tmp/terrazzo-locale-XXXXXX", path[64], text[8];

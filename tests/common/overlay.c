@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Heaps over tables with replaced slots.
+ * Opens heaps over driver tables with replaced slots.
  */
 #include "overlay.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A heap over a copy of the simulated device's table in which a test replaces slots.
+ * A heap over a copy of the simulated device's table; tests replace slots in it.
  */
 #ifndef TRZ_TESTS_OVERLAY_H
 #define TRZ_TESTS_OVERLAY_H
@@ -16,7 +16,7 @@ struct overlay {
 void overlay_machine(struct overlay *o, uint64_t capacity);
 void overlay_open_heap(struct overlay *o, const char *conf);
 
-/* Both, with a driver that has no events of whole contexts. */
+/* Both, over a driver that cannot record events for whole contexts. */
 void overlay_open_on_old_driver(struct overlay *o, uint64_t capacity);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Starting the other process, and talking to it.
+ * Starts the other process, and talks to it.
  */
 #include "peer.h"
 

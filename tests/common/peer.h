@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A second process on a simulated machine: the test's program again, started with the machine's descriptor and one
- * end of a socket as its two arguments. It obeys commands of one letter and answers each with one; it
- * begins with the letter 'r'.
+ * A second process on a simulated machine: the test's program again, started with the machine's descriptor and one end
+ * of a socket as its two arguments. First it says the letter 'r'; then it obeys one-letter commands, and answers each
+ * with one letter.
  */
 #ifndef TRZ_TESTS_PEER_H
 #define TRZ_TESTS_PEER_H
@@ -18,13 +18,13 @@ struct peer {
 
 struct peer peer_start(sim *s);
 
-/* Its exit status, or -1 where a signal ended it. */
+/* Its exit status; -1: a signal ended it. */
 int peer_end(struct peer *p);
 
-/* Tells it a letter, and a descriptor with it unless that is -1; returns its answer. */
+/* Sends it a letter, and a descriptor unless that is -1; returns its answer. */
 char peer_ask(struct peer *p, char letter, int fd);
 
-/* One letter on a socket, with a descriptor unless that is -1; and the other side. 0: nobody is there any more. */
+/* Sends a letter over a socket, with a descriptor unless that is -1; receives one. 0: the other end is closed. */
 void peer_say(int socket, char letter, int fd);
 char peer_hear(int socket, int *fd);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The registration cache and the driver's slots that it watches.
+ * The registration cache, and the replaced slots by which it watches the driver.
  */
 #include "registry.h"
 

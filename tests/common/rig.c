@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Setting a heap on a simulated machine up, looking at it, and taking it down.
+ * Sets up a heap on a simulated machine, looks at it, and takes it down.
  */
 #include "rig.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A heap on a simulated machine: the start of most tests.
+ * A heap on a simulated machine: most tests begin with one.
  */
 #ifndef TRZ_TESTS_RIG_H
 #define TRZ_TESTS_RIG_H
@@ -22,10 +22,10 @@ struct rig rig_machine(sim_config config);
 /* Opens the rig's heap on device 0. */
 void rig_open_heap(struct rig *r, const char *conf);
 
-/* Both, with calls that may wait for the device never doing so: what is queued runs when the test lets it. */
+/* Both; calls that may wait for the device never do, so queued work runs only when the test lets it. */
 struct rig rig_open(uint64_t capacity, const char *conf);
 
-/* Closes the heap, if there is one, and the machine: nothing may be left with the driver, no rule broken. */
+/* Closes the heap, if any, and the machine. Fails if anything is left with the driver, or a rule was broken. */
 void rig_close(struct rig *r);
 
 trz_stream rig_stream(struct rig *r);
@@ -35,19 +35,19 @@ void rig_free(struct rig *r, void *p);
 /* Lets all work of device 0 run. */
 void rig_sync(struct rig *r);
 
-/* The heap's invariants hold and no rule of the driver has been broken. */
+/* Asserts that the heap's invariants hold and no rule of the driver has been broken. */
 void rig_check(struct rig *r);
 
-/* Another heap on the machine, which the test closes: the driver does not tell it from another process's. */
+/* Another heap on the machine, which the test closes. To the driver it might be another process's. */
 trz_heap *rig_second_heap(struct rig *r);
 
 uint64_t rig_stat(const struct rig *r, const char *name);
 uint64_t rig_stat_of(trz_heap *heap, const char *name);
 
-/* Calls of the driver so far, all slots together. */
+/* How many calls of the driver there have been, over all slots. */
 uint64_t rig_calls(const struct rig *r);
 
-/* What `to` is given from now on waits for what `from` has been given so far. */
+/* Makes the work that `to` gets from now on wait for the work that `from` has so far. */
 void rig_order(struct rig *r, trz_stream from, trz_stream to);
 
 #endif

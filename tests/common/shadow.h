@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The shadow map: every live allocation as its owner sees it, in address order, so that two owners of one byte are
- * noticed whatever the heap's own books say.
+ * The shadow map: every live allocation as its owner sees it, in address order. It notices two owners of one byte,
+ * whatever the heap's own records say.
  */
 #ifndef TRZ_TESTS_SHADOW_H
 #define TRZ_TESTS_SHADOW_H
@@ -16,16 +16,16 @@ struct live {
 	trz_addr address;
 	uint64_t size;           /* bytes reserved for it */
 	uint64_t requested;
-	uint64_t tag;            /* of the stamp that lies in it */
-	unsigned stream;         /* index of the owner's choosing */
+	uint64_t tag;            /* the tag of the stamp in it */
+	unsigned stream;         /* an index that the owner has chosen */
 	bool small;
-	bool read_elsewhere;     /* by a stream that nothing orders before the owner's */
-	bool moved;              /* the stream that it was allocated on is gone: `stream` has taken it over */
-	bool busy;               /* somebody is doing something with it */
-	bool kept;               /* a graph's, from launch to launch, or another process's */
+	bool read_elsewhere;     /* read by a stream that nothing orders before the owner's */
+	bool moved;              /* the stream that it was allocated on is gone, and `stream` has taken it over */
+	bool busy;               /* some actor is working on it */
+	bool kept;               /* a graph keeps it from launch to launch, or another process has it */
 	bool shareable;          /* may be exported */
 	unsigned pool;           /* id of the private pool that it came from; 0: none */
-	unsigned owner;          /* number of the thread whose pool that is; 0: nobody's */
+	unsigned owner;          /* number of the thread whose pool that is; 0: no thread's */
 };
 
 /* Invariant: list[i] ends at or before list[i + 1] begins. */
@@ -34,7 +34,7 @@ struct shadow {
 	size_t count, room;
 };
 
-/* false: it overlaps with a live allocation, whose index goes to *other. */
+/* false: it overlaps a live allocation; *other is that one's index. */
 bool shadow_add(struct shadow *s, struct live l, size_t *other);
 
 struct live shadow_remove(struct shadow *s, size_t index);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Included first by every cmocka program, and the assertion on a status that shows the error's text.
+ * Every cmocka program includes this first. Assertions on a status show the error's text.
  */
 #ifndef TRZ_TESTS_TESTING_H
 #define TRZ_TESTS_TESTING_H
@@ -38,7 +38,7 @@ static inline void text_has(const char *text, const char *part, const char *file
 #define assert_ok(call) assert_status(call, TRZ_OK)
 #define assert_text(text, part) text_has((text), (part), __FILE__, __LINE__)
 
-/* The call fails with this status, and the error's text has this part. */
+/* Asserts that the call fails with this status, and that the error's text contains this part. */
 #define assert_error(call, expected, part) \
 	do { \
 		assert_status(call, expected); \
