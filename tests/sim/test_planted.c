@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of the tests: planted bugs, each of which the simulated worlds, or a small scene on the simulated device, have
- * to notice. Bugs of streams and their order are in test_planted_order.c.
+ * Tests of the tests: planted bugs that the simulated worlds, or a small scene on the simulated device, must notice.
+ * Bugs of streams and their order are in test_planted_order.c.
  */
 #include "heap/heap.h"
 #include "rig.h"
@@ -9,7 +9,7 @@
 
 static struct world world;
 
-/* A world in which something has been going on. */
+/* Opens a world and lets some events happen. */
 static void warm_up(uint64_t seed)
 {
 	const char *wrong = world_open(&world, seed);
@@ -19,7 +19,7 @@ static void warm_up(uint64_t seed)
 		fail_msg("%s", wrong);
 }
 
-/* Runs on until something is noticed. */
+/* Runs on until the world notices something. */
 static const char *run_on(int events)
 {
 	const char *wrong = NULL;
@@ -30,7 +30,7 @@ static const char *run_on(int events)
 
 /* ---- unmap under running work ------------------------------------------------------------------------ */
 
-/* A ticket that counts as passed too early. */
+/* The bug: a ticket counts as passed too early. */
 static void test_trim_of_memory_in_use(void **state)
 {
 	(void)state;
@@ -57,7 +57,7 @@ static trz_status always_passed(void *self, trz_context context, trz_event event
 	return TRZ_OK;
 }
 
-/* A driver whose events have always completed, in a world of several streams. */
+/* The bug: in a world of several streams, the driver says of every event that it has completed. */
 static void test_a_world_whose_events_lie(void **state)
 {
 	(void)state;
@@ -89,8 +89,8 @@ static trz_status own_context(void *self, trz_context context, trz_stream stream
 	return TRZ_OK;
 }
 
-/* Whose events for all streams are of the heap's own context: the driver refuses to record them, and memory stays
- * pending for good. */
+/* The bug: the heap makes events for all streams in its own context. The driver refuses to record them, and memory
+ * stays pending for ever. */
 static void test_a_world_of_one_context_only(void **state)
 {
 	(void)state;
@@ -106,7 +106,7 @@ static void test_a_world_of_one_context_only(void **state)
 		tried += fit;
 		world_close(&world);
 	}
-	assert_true(noticed > tried / 2);  /* a stream whose frees record nothing tells nothing */
+	assert_true(noticed > tried / 2);  /* a world whose frees record nothing cannot notice */
 }
 
 /* ---- a counter that drifts --------------------------------------------------------------------------- */
@@ -134,7 +134,7 @@ static void test_counters_that_drift(void **state)
 
 /* ---- a limit that is too high ------------------------------------------------------------------------- */
 
-/* A stream that may hold more than the heap has counted for it would miss peaks. */
+/* If a stream may hold more than the heap has counted for it, the heap misses peaks. */
 static void test_the_check_notices_a_limit_that_is_too_high(void **state)
 {
 	(void)state;
@@ -169,7 +169,7 @@ static void test_the_check_notices_a_site_that_drifts(void **state)
 
 /* ---- a slot handed out twice ------------------------------------------------------------------------- */
 
-/* Makes the slot at `p`, which is held, the next one to be given out. */
+/* Makes the slot at `p`, which a caller holds, the next one to be given out. */
 static void plant_free_slot(trz_heap *heap, trz_addr p)
 {
 	pagemap_entry entry = pagemap_get(&heap->pagemap, p);

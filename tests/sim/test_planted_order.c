@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of the tests, continued: bugs about order, addresses and locks, planted into the heap or between it and its
- * driver, and who notices them. Each scene is also played without its bug.
+ * Tests of the tests, continued: bugs about order, addresses and locks, planted in the heap or between it and its
+ * driver, and what notices them. Each scene is also played without its bug.
  */
 #include <string.h>
 #include <unistd.h>
@@ -14,8 +14,8 @@
 
 static struct world world;
 
-/* Plays worlds of a kind until one of them notices something; NULL: `most` have not. `spoil` changes the driver of the
- * heap; `plant` does something to the heap before each event. */
+/* Plays worlds of a kind until one notices something; NULL: none of `most` has. `spoil` changes the heap's driver;
+ * `plant` does something to the heap before each event. */
 static const char *first_noticed(void (*spoil)(trz_driver *driver), bool (*fit)(void), void (*plant)(void), int most)
 {
 	static char noticed[WORLD_TEXT];
@@ -56,7 +56,7 @@ static bool is_dependent(void)
 	return world.vmm && world.dependent && !world.faulty && !world.graphs && world.actor_count == 1;
 }
 
-/* The heap waits on a stream for an event that was recorded there for the fence's sake alone. */
+/* The newest event recorded and its stream: a heap waits on a stream for an event recorded there only for a fence. */
 static struct {
 	trz_event event;
 	trz_stream stream;
@@ -98,7 +98,7 @@ static void set_flag(void *arg)
 	__atomic_store_n((uint32_t *)arg, 1, __ATOMIC_RELEASE);
 }
 
-/* Memory is freed on one stream, which then spins until another, that wants the memory, has set a flag. */
+/* Frees memory on a stream that then spins until another stream, which wants the memory, has set a flag. */
 static uint64_t play_late_event(bool planted, trz_status *status)
 {
 	struct rig r = rig_open(GIB(1), NULL);
@@ -150,7 +150,7 @@ static struct streams *heap_streams(void)
 	return &world.heap->streams;
 }
 
-/* A record that covers what was freed after it. */
+/* The bug: a record covers memory freed after it. */
 static void age_records(void)
 {
 	const struct event_clocks *all = &world.heap->clocks;
@@ -160,7 +160,7 @@ static void age_records(void)
 				c->entries[k].ticket = heap_streams()->list[c->entries[k].stream]->tickets.newest;
 }
 
-/* A wait that teaches of all that the other stream is given later, too. */
+/* The bug: a wait also counts as one for all later work of the other stream. */
 static void extend_waits(void)
 {
 	for (unsigned i = 0; i < heap_streams()->count; i++) {
@@ -171,7 +171,7 @@ static void extend_waits(void)
 	}
 }
 
-/* What one stream follows counts as complete for all. */
+/* The bug: what one stream follows counts as complete for all. */
 static void pass_what_is_known(void)
 {
 	for (unsigned i = 0; i < heap_streams()->count; i++) {
@@ -204,7 +204,7 @@ static void *exportable(trz_heap *heap)
 	return p;
 }
 
-/* The heap forgets an export, and returns the tile that another process has mapped. The device still counts it. */
+/* The bug: the heap forgets an export, and returns the tile, which another process has mapped and the device counts. */
 static const char *play_exported_tile(bool planted)
 {
 	assert_null(world_open(&world, 2));
@@ -253,7 +253,7 @@ static void open_shared_world(void)
 	}
 }
 
-/* The heap forgets that a tile with other memory in it has been exported, and returns it. */
+/* The bug: the heap forgets that it has exported a tile that also holds other memory, and returns it. */
 static void play_packed_tile(bool planted)
 {
 	struct world_export *e = &world.actors[0].exports[0];
@@ -305,11 +305,11 @@ static void test_worlds_notice_a_pool_page_given_away(void **state)
 
 /* ---- memory taken by a capture while work outside it still uses that ------------------------------------- */
 
-/* When the heap asks whether a stream is being captured every stream counts as one that has done all its work. */
+/* The bug: when the heap asks whether a stream is being captured, all streams count as having done all their work. */
 static trz_status settle_and_ask(void *self, trz_context context, trz_stream stream, trz_capture_status *status,
                                  uint64_t *id)
 {
-	struct streams *all = world.heap ? &world.heap->streams : NULL;  /* the end of the heap asks, too */
+	struct streams *all = world.heap ? &world.heap->streams : NULL;  /* the closing heap asks, too */
 	for (unsigned i = 0; all && i < all->count; i++)
 		all->list[i]->announced.sequence = 0;
 	return world.watch.stream_capture(self, context, stream, status, id);
@@ -330,7 +330,7 @@ static void test_worlds_notice_captures_of_memory_in_use(void **state)
 
 /* ---- addresses laid anew --------------------------------------------------------------------------------- */
 
-/* A driver under the heap that moves memory behind an address, as a heap would that forgets law 10. */
+/* The bug: the driver under the heap moves memory behind an address, as a heap that broke law L10 would. */
 static void test_the_watch_notices_an_address_laid_anew(void **state)
 {
 	(void)state;
@@ -358,7 +358,7 @@ static void test_the_watch_notices_an_address_laid_anew(void **state)
 	}
 }
 
-/* The addresses of a graph, which is a registration that nobody tells: a heap that gives an address out again lays
+/* A graph's addresses are like a registration that nobody announces. The bug: the heap gives an address out again, with
  * other memory there. */
 static void test_the_device_notices_a_graph_with_an_address_laid_anew(void **state)
 {
@@ -398,8 +398,8 @@ static void test_the_device_notices_a_graph_with_an_address_laid_anew(void **sta
 
 /* ---- slots that are freed without a ticket --------------------------------------------------------------- */
 
-/* Frees under a stream's own lock leave a ticket owed: a heap that forgot it would call memory of slots passed while
- * work uses it. */
+/* The bug: the heap forgets tickets owed since frees under a stream's own lock, and so calls slots passed while work
+ * uses them. */
 static void forget_tickets(void)
 {
 	struct streams *all = &world.heap->streams;
@@ -431,7 +431,7 @@ static bool has_peer(void)
 	return world.peer && world.vmm && !world.faulty && world.actor_count == 1;
 }
 
-/* As if the heap's context were current in every thread. */
+/* The bug: the heap's context seems current in every thread. */
 static trz_status own_context(void *self, trz_context context, trz_stream stream, trz_context *of)
 {
 	return world.watch.stream_context(self, context || (uintptr_t)stream > 2 ? context : world.c, stream, of);
@@ -458,7 +458,7 @@ static bool is_plain(void)
 	return world.vmm && !world.faulty && world.actor_count == 1;
 }
 
-/* Unmapping may wait for the device, and the device for a host function that frees. */
+/* The bug: an unmap, which may wait for the device, and the device for a host function that frees, under the lock. */
 static trz_status unmap_under_lock(void *self, trz_addr address, uint64_t size)
 {
 	heap_lock(world.heap);
@@ -467,7 +467,7 @@ static trz_status unmap_under_lock(void *self, trz_addr address, uint64_t size)
 	return status;
 }
 
-/* There is no host function in these worlds' beginnings: the watch sees the lock before the first deadlock. */
+/* These worlds begin without host functions, so the watch sees the lock before the first deadlock. */
 static void test_the_watch_notices_a_lock_held_across_a_wait(void **state)
 {
 	(void)state;

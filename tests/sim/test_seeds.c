@@ -8,7 +8,7 @@
 #include "testing.h"
 #include "world.h"
 
-enum { SEEDS = 40, FREE_SEEDS = 10 };  /* threads that wait for each other take long on few cores */
+enum { SEEDS = 40, FREE_SEEDS = 10 };  /* fewer, since threads that wait for each other take long on few cores */
 
 static uint64_t number_in(const char *variable, uint64_t otherwise)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Trim is exact: after a random 90 % of the blocks have been freed, and their work is done, only the tiles that live
- * pointers touch stay reserved. Prints reserved / live.
+ * Trim is exact: after a random 90 % of the blocks have been freed and their work is done, only the tiles under live
+ * memory stay reserved. Prints reserved / live.
  */
 #include "accounts.h"
 #include "testing.h"

@@ -139,8 +139,8 @@ bool world_tolerates(const struct world *w, trz_status status)
 	return w->faulty && (status == TRZ_ERROR_DRIVER || status == TRZ_ERROR_OUT_OF_MEMORY);
 }
 
-/* Where all run at a time only calls that the program does not make itself can be made to fail. The capture mode of a
- * thread is its own: setting it fails for wrong arguments alone. */
+/* If all actors run at a time, only calls that the program does not make itself can be made to fail. Setting a thread's
+ * own capture mode fails only for wrong arguments. */
 void world_arm(struct actor *a)
 {
 	static const uint64_t heaps_own = 1ull << SIM_SLOT_create | 1ull << SIM_SLOT_release | 1ull << SIM_SLOT_map |
@@ -216,7 +216,7 @@ void world_hold(struct world *w, const struct live *l, uint64_t sign)
 	w->occupied += sign * l->size;
 }
 
-/* What is held of a pool may change at any moment by a restore: where all run at a time it is its owner's alone. */
+/* If all actors run at a time, only its owner may take a pool's memory: a restore may change it at any moment. */
 static bool may_take(const struct actor *a, const struct live *l)
 {
 	return !l->busy && !l->kept && (!a->w->free_running || !l->owner || l->owner == a->index + 1);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whole-heap simulation: a machine, a heap and a program of which one seed decides everything. The program has up to
- * four threads, the actors, eight streams, private pools, captures and graphs. Every live allocation is stamped on its
- * stream and verified before it is freed; a shadow map proves that no byte has two owners; the balance is checked
- * after each event and the whole heap every 64.
+ * Whole-heap simulation: one seed decides everything about a machine, a heap and a program. The program has up to four
+ * threads, the actors, eight streams, private pools, captures and graphs. It stamps every live allocation on its stream
+ * and verifies it before it frees it; a shadow map proves that no byte has two owners; the balance is checked after
+ * each event, and the whole heap after every 64.
  *
- * Actors either take turns, in an order that the seed decides, so that all repeats exactly; or they run freely, and
- * what needs a standing world is checked now and then, while all stand.
+ * Actors either take turns, in an order that the seed decides, so that a run repeats exactly; or they run freely, and
+ * now and then all stop for the checks that need a standing world.
  *
- * Functions return NULL, or the text of what is wrong, so that planted bugs can be looked for.
+ * Functions return NULL, or a text that says what is wrong, so that tests can look for planted bugs.
  */
 #ifndef TRZ_TESTS_WORLD_H
 #define TRZ_TESTS_WORLD_H
@@ -24,7 +24,7 @@ enum {
 	WORLD_EVENTS = 20000,
 	WORLD_STREAMS = 8,
 	WORLD_ACTORS = 4,
-	WORLD_POOLS = 3,       /* of an actor, as the next two */
+	WORLD_POOLS = 3,       /* of each actor, like the next two */
 	WORLD_GRAPHS = 5,
 	WORLD_DIVERSIONS = 2,
 	WORLD_BLOCKS = 12,     /* of a capture or a graph */
@@ -36,15 +36,15 @@ enum {
 	WORLD_TEXT = 700
 };
 
-/* Whoever gives the stream something holds the lock for reading, whoever captures or ends it for writing: only the
+/* An actor that gives the stream work holds `lock` for reading; one that captures or ends it, for writing: only the
  * capturing actor uses a captured stream. */
 struct world_stream {
 	trz_stream handle;
 	trz_context of;
 	bool blocking;
 	int owner;             /* the one actor that can reach a per-thread stream; -1: all can; WORLD_ACTORS: nobody can */
-	atomic_uint serial;    /* grows with each stream that takes this place */
-	atomic_uint filters;   /* that divert it */
+	atomic_uint serial;    /* counts the streams that have had this place */
+	atomic_uint filters;   /* how many diversions divert it */
 	pthread_rwlock_t lock;
 };
 
@@ -52,37 +52,36 @@ struct world_stream {
 struct world_note {
 	trz_pool_state *state;  /* NULL: there is none */
 	struct live *list;
-	unsigned *serials;      /* of their streams, then */
+	unsigned *serials;      /* their streams' serials then */
 	size_t count;
-	unsigned graphs;        /* made before */
-	bool pinned;            /* what it names cannot go back to the device */
+	unsigned graphs;        /* how many had been made before */
+	bool pinned;            /* the memory that it names cannot return to the device */
 };
 
-/* The graphs of a pool are launched one after the other. While it has one, it is used by captures alone: its free
- * memory is what launches write to. Launches are ordered behind nothing that was freed before they were captured: the
- * heap answers for that. */
+/* The graphs of a pool are launched one after the other. While it has one, only captures use it, since launches write
+ * to its free memory. Nothing orders launches behind what was freed before their capture: the heap answers for that. */
 struct world_pool {
 	trz_pool *pool;         /* NULL: none is here */
 	atomic_uint id;
-	bool ours;              /* the reference of its making is still held */
+	bool ours;              /* the program still holds its own reference */
 	bool captured;
-	bool filtered;          /* threads may have been given memory of it that do not know its actor */
+	bool filtered;          /* threads that do not know its actor may have got memory of it */
 	unsigned diversions;
-	unsigned graphs;        /* that hold a reference */
+	unsigned graphs;        /* graphs that hold a reference */
 	unsigned graphs_made;
-	atomic_uint users;      /* streams, as bits, that the next launch has to come after */
-	atomic_uint lately;     /* that have used it, or may wait for such a use, since a capture was announced */
+	atomic_uint users;      /* streams, as bits, that the next launch must come after */
+	atomic_uint lately;     /* those that have used it since a capture was announced, or may wait for a use */
 	atomic_uint served;     /* streams that have ever used it outside of graphs */
 	struct world_note note;
 };
 
-/* A capture under way, and the graph that comes of it. What it keeps is live, and written by each launch. */
+/* A capture under way, and the graph that it becomes. The blocks that it keeps are live; each launch writes them. */
 struct world_graph {
 	sim_graph graph;        /* 0: none yet */
 	struct world_pool *pool;
-	unsigned number;        /* of the pool's graphs */
+	unsigned number;        /* among the pool's graphs */
 	bool launched;
-	bool stale;             /* the pool has been put back to before it: it can only be destroyed */
+	bool stale;             /* the pool was restored to a time before it: it can only be destroyed */
 	trz_addr blocks[WORLD_BLOCKS];
 	unsigned count;
 };
@@ -97,23 +96,23 @@ struct world_capture {
 struct world_diversion {
 	struct world_pool *pool;
 	unsigned order;
-	int stream;                 /* whose allocations; -1: those of the thread */
+	int stream;                 /* diverts this stream's allocations; -1: the thread's */
 };
 
-/* Memory that the other process has, too. */
+/* Memory that the other process also has. */
 struct world_export {
 	trz_addr address;           /* 0: none */
-	uint64_t size, tag;         /* the tag is of the stamp that the other process has left there */
-	bool freed;                 /* here, meanwhile */
+	uint64_t size, tag;         /* tag: of the stamp that the other process has left there */
+	bool freed;                 /* freed here meanwhile */
 	trz_addr there;
-	uint64_t there_size;        /* of the tiles */
+	uint64_t there_size;        /* of all its tiles */
 	trz_handle handles[WORLD_EXPORT_TILES];  /* the other process's */
-	trz_addr tiles[WORLD_EXPORT_TILES];      /* here, */
+	trz_addr tiles[WORLD_EXPORT_TILES];      /* where they are here */
 	uint64_t tile_sizes[WORLD_EXPORT_TILES];
 	unsigned tile_count;        /* guarded by the world's lock */
 };
 
-/* Addresses that the heap has said to have memory. */
+/* Addresses that have memory, as the heap has said. */
 struct world_span {
 	trz_addr begin, end;
 };
@@ -134,7 +133,7 @@ struct actor {
 	struct world_export exports[WORLD_EXPORTS];
 	/* its thread */
 	pthread_t thread;
-	const char *(*work)(struct actor *a, uint64_t arg);  /* NULL: waits for some */
+	const char *(*work)(struct actor *a, uint64_t arg);  /* NULL: it waits for work */
 	uint64_t arg;
 	const char *result;
 };
@@ -153,29 +152,29 @@ struct world {
 	const trz_driver *d;             /* the machine's */
 	trz_driver watch;                /* what the heap is given instead (world_watch.c) */
 	trz_context c, other_context, peer;  /* `peer`: of a second device; NULL: there is none */
-	trz_context far;                 /* some streams are of this one, of either device; NULL: all are of `c` */
+	trz_context far;                 /* some streams' context, of either device; NULL: all streams are of `c` */
 	trz_heap *heap;
 	atomic_bool peer_enabled;
 	struct world_stream streams[WORLD_STREAMS];
 	struct actor actors[WORLD_ACTORS];
-	pthread_rwlock_t capture_lock;   /* for reading: something is captured; for writing: the host waits for all */
-	pthread_mutex_t foreign;         /* of the program: its host functions take it, too */
+	pthread_rwlock_t capture_lock;   /* for reading: something is captured; for writing: the host waits for all work */
+	pthread_mutex_t foreign;         /* a lock of the program's; its host functions take it, too */
 	unsigned diversions_made;
 	pthread_rwlock_t signal_lock;    /* for writing: an event is replaced */
-	trz_event signals[WORLD_SIGNALS];  /* of the context `c` */
-	atomic_uint_fast64_t orders;     /* waits of streams for each other, so far */
+	trz_event signals[WORLD_SIGNALS];  /* in the context `c` */
+	atomic_uint_fast64_t orders;     /* how often a stream has waited for another */
 	/* guarded by `lock` */
 	pthread_mutex_t lock;            /* never held across a call of the heap or the machine */
 	struct shadow shadow;
 	uint64_t count[2], requested[2], allocated[2], rounding, occupied;  /* what callers hold, by [small, large] */
-	trz_handle tiles[WORLD_TILES];   /* of the other process */
+	trz_handle tiles[WORLD_TILES];   /* the other process's */
 	uint64_t tile_sizes[WORLD_TILES], other_used;
 	struct world_span *spans;        /* by address, disjoint */
 	size_t span_count, span_room;
 	uint64_t ooms;
 	char wrong[WORLD_TEXT];
 	/* the conductor */
-	bool free_running, quitting, ended;  /* the threads have ended */
+	bool free_running, quitting, ended;  /* ended: the threads have */
 	pthread_mutex_t stage;
 	pthread_cond_t changed;
 	atomic_uint_fast64_t tags;
@@ -185,7 +184,7 @@ struct world {
 /* A world with its heap open and nothing allocated. */
 const char *world_open(struct world *w, uint64_t seed);
 
-/* Opens its heap, over the driver given, or the watched one of the world. */
+/* Opens its heap, over the given driver or the world's watched one. */
 const char *world_open_heap(struct world *w, const trz_driver *driver);
 
 /* Lets all work run. */
@@ -194,25 +193,24 @@ trz_status world_sync(struct world *w);
 /* One event of the first actor, in this thread, and the checks after it. */
 const char *world_step(struct world *w);
 
-/* Events of all actors, each in a thread of its own where there are several: in turns, or all at a time. Then the
- * threads end, and all that they hold is given back, as by world_end. */
+/* Events of all actors, in turns or all at a time; if there are several, each has a thread. Then the threads end, and
+ * all that they hold is freed, as by world_end. */
 const char *world_run(struct world *w, uint64_t events, bool freely);
 
-/* Frees everything; nothing may stay reserved, nothing be left with the driver, no rule have been broken. */
+/* Frees everything. Nothing may stay reserved or be left with the driver, and no rule may have been broken. */
 const char *world_end(struct world *w);
 
-/* Closes what is still open, without a word. */
+/* Closes what is still open, and checks nothing. */
 void world_close(struct world *w);
 
 /* The parts of a step that tests use on their own. `stream` is an index. */
 const char *world_alloc(struct world *w, uint64_t size, uint64_t alignment, unsigned stream);
 const char *world_free(struct world *w, size_t index);
 
-/* The whole check: heap, driver, device. Nobody else may be at work. */
+/* Checks all: heap, driver, device. No other actor may be at work. */
 const char *world_check(struct world *w);
 
-/* Bytes of the tiles, found through the windows, that hold a byte of a live allocation (with whole slabs where
- * `slabs`). */
+/* Bytes of the tiles, found through the windows, that hold a byte of a live allocation; `slabs`: or of its slab. */
 uint64_t world_touched(const struct world *w, bool slabs);
 
 #endif

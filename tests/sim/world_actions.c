@@ -7,7 +7,7 @@
 
 /* ---- rare events ------------------------------------------------------------------------------------------ */
 
-/* Memory that graphs know never goes. */
+/* A trim must not return memory that graphs know. */
 static const char *trim(struct actor *a)
 {
 	struct world *w = a->w;
@@ -71,7 +71,7 @@ static const char *wait_for_device(struct actor *a)
 	return NULL;
 }
 
-/* Another process takes memory of the device, and gives it back. */
+/* Another process takes memory of the device, or frees some. */
 static const char *other_process(struct actor *a)
 {
 	struct world *w = a->w;
@@ -94,7 +94,7 @@ static const char *other_process(struct actor *a)
 	return NULL;
 }
 
-/* What the thread allocates from now on is counted by other marks, and so is some live memory. */
+/* Changes the marks by which the thread's allocations are counted from now on, and those of some live memory. */
 static const char *mark(struct actor *a)
 {
 	static const char *const tags[] = {
@@ -125,7 +125,7 @@ static bool count_bytes(void *user, const char *text, size_t size)
 	return true;
 }
 
-/* Threads that free run may meet in one. */
+/* Threads that run freely may be in this at the same time. */
 static const char *report(struct actor *a)
 {
 	struct world *w = a->w;
@@ -192,7 +192,7 @@ static const struct action actions[] = {
 	{world_destroy_graph, 4, WITH_GRAPHS},
 };
 
-/* Of 1024 events the rest are allocations and frees. */
+/* Out of so many events; the rest are allocations and frees. */
 enum { EVENTS_IN_ALL = 1024 };
 
 static const struct action *choose(struct actor *a)
@@ -233,5 +233,5 @@ const char *world_act(struct actor *a)
 		sim_run(w->s, below(a, w->run_most + 1));
 	else
 		sim_tick(w->s, w->lag);
-	return atomic_load(&w->failed) ? w->wrong : NULL;  /* by a host function, or the watch */
+	return atomic_load(&w->failed) ? w->wrong : NULL;  /* a host function or the watch may have failed */
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A seed's choices about a simulated world before its first event.
+ * What a seed chooses for a simulated world before its first event.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static const char *const settings[][5] = {
 /* Debugging options, in one world of eight. */
 static const char *const aids[] = {"no_cache:on,", "unmap_on_free:on,", "guard:on,"};
 
-/* Each option is as by default in half of the seeds. */
+/* Each option keeps its default in half of the seeds. */
 static void choose_conf(struct world *w)
 {
 	size_t at = 0;
@@ -52,7 +52,7 @@ static void choose_conf(struct world *w)
 static void choose_program(struct world *w)
 {
 	w->capacity = MIB(64) << world_below(w, 6);
-	w->fill_target = w->capacity / 16 * (2 + world_below(w, 18));  /* up to more than there is */
+	w->fill_target = w->capacity / 16 * (2 + world_below(w, 18));  /* may be more than there is */
 	w->live_most = 20u << world_below(w, 6);
 	for (int i = 0; i < WORLD_PROFILES; i++)
 		w->profiles[i] = (unsigned)world_below(w, WORLD_SIZE_PROFILES);
@@ -81,7 +81,7 @@ static sim_config machine(struct world *w)
 	};
 }
 
-/* Streams of the test's own, blocking and not, the legacy default one, and default streams of threads. */
+/* Opens streams: the test's own, blocking and not, the legacy default one, and threads' default streams. */
 static trz_status open_streams(struct world *w)
 {
 	bool legacy = world_below(w, 3) == 0, per_thread = world_below(w, 4) == 0;
@@ -105,8 +105,8 @@ static trz_status open_streams(struct world *w)
 	return TRZ_OK;
 }
 
-/* The second device's, and in one world of four another context that some streams are of: that one, where devices reach
- * each other's memory, else one more of the first. */
+/* Opens the second device's context, and in one world of four chooses another context for some streams: that one, if
+ * devices reach each other's memory, else a further one of the first device. */
 static trz_status open_contexts(struct world *w)
 {
 	bool far = prng_mix(w->seed + 1) % 4 == 0;
@@ -125,7 +125,7 @@ trz_status world_sync(struct world *w)
 	return status == TRZ_OK && w->peers ? sim_device_sync(w->s, 1) : status;
 }
 
-/* Graphs may be launched on any stream; the heap waits for those that it has seen. */
+/* Shows all streams to the heap: it waits only for those that it has seen, and graphs may be launched on any. */
 static const char *show_streams(struct world *w)
 {
 	for (unsigned i = 0; i < w->stream_count; i++) {
@@ -138,7 +138,7 @@ static const char *show_streams(struct world *w)
 	return NULL;
 }
 
-/* A process of the same machine that has no heap. */
+/* Opens the machine as another process, without a heap. */
 static const char *open_other(struct world *w)
 {
 	int fd = sim_machine_fd(w->s);

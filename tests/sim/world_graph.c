@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Captures into pools, and the graphs that come of them. A capture does what the program does elsewhere: it stamps and
- * verifies blocks, lends them to other streams and frees them. The graph keeps blocks that are live at the end: each
- * launch writes them.
+ * Captures into pools, and the graphs that they become. A capture does what the program does elsewhere: it stamps and
+ * verifies blocks, lends them to other streams and frees them. The graph keeps the blocks that are live at the end, and
+ * each launch writes them.
  */
 #include "heap/heap.h"
 #include "world_parts.h"
 
 /* ---- blocks of a graph ------------------------------------------------------------------------------------ */
 
-/* The graph's, and nobody else's business. */
+/* Marks a block as the graph's, which no actor takes, or as free to be taken again. */
 static void set_kept(struct world *w, struct live *l, bool kept)
 {
 	l->kept = kept;
@@ -26,8 +26,8 @@ static struct world_graph *empty_graph(struct actor *a)
 	return NULL;
 }
 
-/* Locks a stream that may be captured. The legacy stream must not be used while a blocking one is captured. One that
- * has used the pool since the capture was announced cannot join it any more. */
+/* Locks a stream for a capture. The legacy stream must not be used while a blocking one is captured. A stream that has
+ * used the pool since the capture was announced cannot join it any more. */
 static bool lock_lane(struct actor *a, unsigned stream)
 {
 	struct world *w = a->w;
@@ -62,7 +62,7 @@ static void unlock_lanes(struct actor *a)
 	pthread_rwlock_unlock(&w->capture_lock);
 }
 
-/* Memory of the pool that the stream still uses when its capture begins. Some is freed by then. */
+/* Gives the stream work on the pool's memory before its capture begins, and frees some of that memory. */
 static const char *leave_work_under_way(struct actor *a, struct world_pool *p, unsigned stream)
 {
 	struct live l;
@@ -187,8 +187,8 @@ static unsigned captured_streams(const struct actor *a)
 	return set;
 }
 
-/* What the streams had before the capture began, and may still be using, is freed in it; or it is to grow, which memory
- * of no pool must not. */
+/* Frees in the capture what its streams had before and may still be using; or grows memory of no pool, which must be
+ * refused. */
 static const char *meddle(struct actor *a)
 {
 	struct world *w = a->w;
@@ -240,7 +240,7 @@ const char *world_capture_step(struct actor *a)
 
 /* ---- the end of a capture ----------------------------------------------------------------------------------- */
 
-/* Streams that read a block on the quiet have been joined back by then. */
+/* Frees some blocks, joins all lanes back, which orders streams that read a block unordered, and keeps the rest. */
 static const char *wind_up(struct actor *a)
 {
 	struct world *w = a->w;
@@ -268,7 +268,7 @@ static struct world_graph *any_graph(struct actor *a)
 	return g->graph ? g : NULL;
 }
 
-/* An earlier graph may use as its own what a later one keeps. */
+/* A launch may overwrite what later graphs keep: an earlier graph may use it as its own. */
 static void forget_later_contents(struct actor *a, const struct world_graph *g)
 {
 	for (int i = 0; i < WORLD_GRAPHS; i++)
@@ -333,7 +333,7 @@ const char *world_end_capture(struct actor *a)
 	return chance(a, 2) ? launch(a, g) : NULL;
 }
 
-/* A block that a graph has kept is the program's own from now on; where an earlier graph may write to it, it goes. */
+/* Makes a block that a graph has kept the program's own; frees it if an earlier graph may write to it. */
 static const char *take_over(struct actor *a, const struct world_graph *g, trz_addr address, bool *done)
 {
 	struct world *w = a->w;
@@ -341,7 +341,7 @@ static const char *take_over(struct actor *a, const struct world_graph *g, trz_a
 	*done = world_enter(a, l.stream);
 	if (!*done)
 		return NULL;
-	if (world_look_up(w, address).stream != l.stream) {  /* another one has taken it over meanwhile */
+	if (world_look_up(w, address).stream != l.stream) {  /* another stream has taken it over meanwhile */
 		world_leave(a, l.stream);
 		*done = false;
 		return NULL;
@@ -370,7 +370,7 @@ const char *world_destroy_one(struct actor *a, struct world_graph *g)
 		bool done;
 		TRY(take_over(a, g, g->blocks[g->count - 1], &done));
 		if (!done)
-			return NULL;  /* what is left is tried another time */
+			return NULL;  /* the rest is tried another time */
 		g->count--;
 		g->stale = true;
 	}
@@ -380,8 +380,8 @@ const char *world_destroy_one(struct actor *a, struct world_graph *g)
 	return world_pool_release(a, g->pool);
 }
 
-/* Nothing runs meanwhile: what the stream was given before the capture is under way when the graph is launched. Most of
- * these graphs do not live long, so that the pool can be used otherwise again. */
+/* No other event happens meanwhile, so the stream's work from before the capture is still under way at the launch. Most
+ * of these graphs are soon destroyed, so that the pool can be used otherwise again. */
 const char *world_capture_at_once(struct actor *a)
 {
 	if (a->capture.graph)

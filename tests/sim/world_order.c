@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Order between a program's streams: events that are recorded, awaited, recorded again, destroyed, and whatever the
- * heap is told of them. It may be told of all that happens to an event, of a part, or of nothing; what it must be told
- * is that an event has gone, or was recorded behind its back.
+ * Order between a program's streams: events are recorded, awaited, recorded again and destroyed. The program may tell
+ * the heap all that happens to an event, a part, or nothing; but it must tell that an event has gone, or was recorded
+ * without the heap being told.
  */
 #include "world_parts.h"
 
-/* What the heap is told of, by chance, as bits. */
+/* What the program tells the heap, chosen at random, as bits. */
 enum { TELLS_RECORD = 1, TELLS_WAIT = 2 };
 
 static unsigned choose_tells(struct world *w)
@@ -50,7 +50,7 @@ const char *world_order(struct world *w, unsigned from, unsigned to)
 
 /* ---- events that are used again and again, by all actors ---- */
 
-/* A stream of the heap's context, entered, whose actor may use the events; WORLD_STREAMS: none. */
+/* Enters a stream of the heap's context, and locks the events for use; WORLD_STREAMS: none. */
 static unsigned enter_with_signals(struct actor *a)
 {
 	struct world *w = a->w;
@@ -85,7 +85,7 @@ const char *world_signal(struct actor *a)
 	return NULL;
 }
 
-/* One that has never been recorded is not waited for. */
+/* Waits for an event; one that has never been recorded is not waited for. */
 const char *world_heed(struct actor *a)
 {
 	struct world *w = a->w;
@@ -99,7 +99,7 @@ const char *world_heed(struct actor *a)
 	return NULL;
 }
 
-/* A default stream of the second device, whose handle is that of the first one's, does something. */
+/* Uses a default stream of the second device, whose handle is the same as the first device's. */
 static trz_status act_abroad(struct world *w, trz_event event, bool waits)
 {
 	trz_context before = sim_context_current(w->s);
@@ -115,7 +115,7 @@ static trz_status act_abroad(struct world *w, trz_event event, bool waits)
 	return status;
 }
 
-/* Told to all heaps, as the plugs tell it: no heap may take that stream for its own. */
+/* Tells all heaps, as the plugs do: no heap may take that stream for its own. */
 const char *world_signal_abroad(struct actor *a)
 {
 	struct world *w = a->w;
@@ -142,7 +142,7 @@ const char *world_signal_abroad(struct actor *a)
 	return NULL;
 }
 
-/* The host asks one, which a capture of the thread would forbid. */
+/* The host queries an event, which a capture of the thread's would forbid. */
 const char *world_ask_signal(struct actor *a)
 {
 	struct world *w = a->w;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shared by the files of the simulated world.
+ * What the files of the simulated world share.
  */
 #ifndef TRZ_TESTS_WORLD_PARTS_H
 #define TRZ_TESTS_WORLD_PARTS_H
@@ -10,7 +10,7 @@
 
 enum {
 	WORLD_SIZE_PROFILES = 7,
-	WORLD_GONE = 1 << WORLD_STREAMS  /* among the streams that a pool has served: one that is no more */
+	WORLD_GONE = 1 << WORLD_STREAMS  /* among the streams that a pool has served: one that has ended */
 };
 
 #define TRY(call) \
@@ -20,7 +20,7 @@ enum {
 			return text; \
 	} while (0)
 
-/* A call that has to succeed. */
+/* A call that must succeed. */
 #define MUST(w, call) \
 	do { \
 		trz_status must = (call); \
@@ -28,7 +28,7 @@ enum {
 			return world_failed((w), #call, must); \
 	} while (0)
 
-/* Keeps the first thing that is wrong, with seed and event, and returns its text. */
+/* Keeps the first text that says what is wrong, with seed and event, and returns it. */
 const char *world_wrong(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 const char *world_failed(struct world *w, const char *call, trz_status status);
 
@@ -42,13 +42,13 @@ static inline uint64_t below(struct actor *a, uint64_t bound)
 	return prng_below(&a->random, bound);
 }
 
-/* One in `n`. */
+/* True one time in `n`. */
 static inline bool chance(struct actor *a, uint64_t n)
 {
 	return below(a, n) == 0;
 }
 
-/* The books alone. */
+/* Checks only the balance. */
 const char *world_check_balance(struct world *w);
 
 /* ---- world.c: streams ---- */
@@ -63,54 +63,54 @@ static inline trz_context context_of(const struct world *w, unsigned stream)
 	return w->streams[stream].of;
 }
 
-/* Whether the actor may give the stream something from now on, until world_leave. */
+/* Lets the actor give the stream work until world_leave; false: it may not now. */
 bool world_enter(struct actor *a, unsigned stream);
 void world_leave(struct actor *a, unsigned stream);
 
-/* Any stream that it may enter, entered; WORLD_STREAMS: none. */
+/* Enters any stream that the actor may enter; WORLD_STREAMS: none. */
 unsigned world_enter_any(struct actor *a);
 
-/* Enters all streams of a set but one, lets that wait for them, and leaves them. *done false: one cannot be entered,
- * nothing has been done. */
+/* Enters all streams of a set except `to`, makes `to` wait for them, and leaves them. *done false: one could not be
+ * entered, and nothing was done. */
 const char *world_join(struct actor *a, unsigned set, unsigned to, bool *done);
 
 /* ---- world.c: memory ---- */
 
-/* A random block that nobody is busy with, busy from now on. false: none was found. */
+/* Makes a random block busy that was not. false: found none. */
 bool world_take(struct actor *a, struct live *l);
 bool world_take_shareable(struct actor *a, struct live *l);
 
-/* One of a pool, or of the streams of a set. */
+/* The same, for a block of a pool, or of a set of streams. */
 bool world_take_of_pool(struct actor *a, struct live *l, unsigned pool);
 bool world_take_of_streams(struct actor *a, struct live *l, unsigned streams);
 
-/* A block that nobody but the caller touches. */
+/* A block that only the caller touches. */
 struct live world_look_up(struct world *w, trz_addr address);
 
-/* The end of being busy, with what has changed. */
+/* Ends being busy with a block, and stores what has changed. */
 void world_give(struct world *w, const struct live *l);
 
-/* It leaves the shadow map and the books: before the heap may give it to somebody else. */
+/* Removes a block from the shadow map and the sums, before the heap may give it to somebody else. */
 void world_drop(struct world *w, const struct live *l);
 
-/* Enters what the heap has given, stamps it on its stream, where it has been entered, and leaves it busy in *l.
- * `pool`: the id of the pool that it has to be from. */
+/* Adds what the heap has given to the shadow map, stamps it on its stream if that has been entered, and leaves it busy
+ * in *l. `pool`: the id of the pool that it must be from. */
 const char *world_receive(struct actor *a, void *p, const struct live *asked, uint64_t alignment, unsigned pool,
                           struct live *l);
 
-/* A refusal, if it is a legal one. */
+/* Checks that a refusal is a legal one. */
 const char *world_refused(struct actor *a, trz_status status, const void *p);
 
 const char *world_stamp(struct actor *a, struct live *l, unsigned stream);
 const char *world_verify(struct actor *a, const struct live *l, unsigned stream);
 
-/* The book-keeping of what callers hold. */
+/* Updates the sums of what callers hold. */
 void world_hold(struct world *w, const struct live *l, uint64_t sign);
 
-/* Whether a call of the heap may fail so because failures are injected. */
+/* Whether a call of the heap may fail like this, since failures are injected. */
 bool world_tolerates(const struct world *w, trz_status status);
 
-/* Failures are injected into calls of the driver, with some probability, until world_disarm. */
+/* Injects failures into driver calls, at random, until world_disarm. */
 void world_arm(struct actor *a);
 void world_disarm(struct actor *a);
 
@@ -118,7 +118,7 @@ void world_disarm(struct actor *a);
 
 void world_watch(struct world *w);
 
-/* Whether the heap has said that there is memory. */
+/* Checks that the heap has said that there is memory. */
 const char *world_check_registered(struct world *w, trz_addr address, uint64_t size);
 
 /* ---- world_uses.c ---- */
@@ -136,7 +136,7 @@ const char *world_replace_stream(struct actor *a);
 
 /* ---- world_order.c ---- */
 
-/* What `to` is given from now on waits for what `from` has been given. */
+/* Makes the work that `to` gets from now on wait for the work that `from` has. */
 const char *world_order(struct world *w, unsigned from, unsigned to);
 
 const char *world_signal(struct actor *a);
@@ -149,19 +149,19 @@ const char *world_end_signals(struct world *w);
 
 /* ---- world_pool.c ---- */
 
-/* Notes that a stream uses memory of a pool, outside of graphs. */
+/* Notes that a stream uses a pool's memory outside of graphs. */
 void world_note_user(struct world *w, unsigned pool, unsigned stream);
 
 /* Notes that a stream waits for work of another one. */
 void world_note_wait(struct world *w, unsigned stream);
 
-/* The number of the actor whose pool it is; 0: nobody's any more. */
+/* The number of the actor that has the pool; 0: none any more. */
 unsigned world_owner_of(struct world *w, unsigned pool);
 
-/* Where an allocation on the stream has to come from: a pool's id, or 0. */
+/* The id of the pool that an allocation on the stream must come from, or 0. */
 unsigned world_expected_pool(struct actor *a, unsigned stream);
 
-/* The heap's own word on where an address comes from. */
+/* The id of the pool that an address comes from, as the heap says. */
 unsigned world_pool_of(struct world *w, trz_addr address);
 
 const char *world_make_pool(struct actor *a);
@@ -169,7 +169,7 @@ const char *world_drop_pool(struct actor *a);
 const char *world_drop_one(struct actor *a, struct world_pool *p);
 const char *world_allocate_from_pool(struct actor *a);
 
-/* The same on a stream that has been entered, or is to be captured; the pool has no graphs. */
+/* Allocates from a pool without graphs, on a stream that has been entered or is about to be captured. */
 const char *world_pool_alloc(struct actor *a, struct world_pool *p, unsigned stream);
 const char *world_divert(struct actor *a);
 const char *world_undivert(struct actor *a);
@@ -177,7 +177,7 @@ const char *world_checkpoint(struct actor *a);
 const char *world_restore(struct actor *a);
 void world_forget_note(struct world_pool *p);
 
-/* A reference has gone; with the last one the pool's place is free. */
+/* Drops a reference; the last one frees the pool's place. */
 const char *world_pool_release(struct actor *a, struct world_pool *p);
 
 /* ---- world_graph.c ---- */
@@ -188,7 +188,7 @@ const char *world_end_capture(struct actor *a);
 const char *world_capture_at_once(struct actor *a);
 const char *world_launch(struct actor *a);
 
-/* Whether the pool has a graph made before that number, which may use as its own what was allocated later. */
+/* Whether the pool has a graph with a lower number, which may use memory allocated later as its own. */
 bool world_may_be_overwritten(const struct actor *a, const struct world_pool *p, unsigned number);
 const char *world_destroy_graph(struct actor *a);
 const char *world_destroy_one(struct actor *a, struct world_graph *g);
@@ -204,7 +204,7 @@ const char *world_export(struct actor *a);
 const char *world_end_export(struct actor *a);
 const char *world_end_one_export(struct actor *a, struct world_export *e);
 
-/* Whether the other process has been given a tile that is mapped in the range. */
+/* Whether the other process has got a tile that is mapped in the range. */
 bool world_is_exported(struct world *w, trz_addr address, uint64_t size);
 const char *world_enable_peer(struct actor *a);
 const char *world_read_by_peer(struct actor *a);

@@ -12,8 +12,8 @@
 
 /* ---- finding ------------------------------------------------------------------------------------------ */
 
-/* A pool that has gone, or whose place another has taken, makes for too many users at most. Memory outlives its pool,
- * as does the number of the pool in the shadow map. */
+/* If the pool has gone, or another has taken its place, this notes at worst too many users. Memory, and its pool's id
+ * in the shadow map, outlive the pool. */
 void world_note_user(struct world *w, unsigned pool, unsigned stream)
 {
 	for (unsigned i = 0; i < w->actor_count; i++)
@@ -44,7 +44,7 @@ unsigned world_owner_of(struct world *w, unsigned pool)
 	return 0;
 }
 
-/* Only where actors take turns is there an answer. */
+/* This can only be told if actors take turns. */
 unsigned world_expected_pool(struct actor *a, unsigned stream)
 {
 	const struct world_diversion *newest = NULL;
@@ -140,7 +140,7 @@ const char *world_pool_alloc(struct actor *a, struct world_pool *p, unsigned str
 	bool done;
 	void *out = w;
 	struct live l, asked = {.requested = world_random_size(a), .stream = stream};
-	TRY(world_join(a, atomic_load(&p->users), stream, &done));  /* launches of graphs that have been destroyed */
+	TRY(world_join(a, atomic_load(&p->users), stream, &done));  /* for launches of destroyed graphs */
 	if (!done)
 		return NULL;
 	world_arm(a);
@@ -171,7 +171,7 @@ static bool is_the_stream(void *user, trz_stream stream)
 	return stream == user;
 }
 
-/* While the actor captures nothing is diverted: a newer diversion would take what belongs to the capture. */
+/* Diverts nothing while the actor captures: a newer diversion would take the capture's allocations. */
 const char *world_divert(struct actor *a)
 {
 	struct world *w = a->w;
@@ -197,7 +197,7 @@ const char *world_divert(struct actor *a)
 	return NULL;
 }
 
-/* The newest of this thread's that go to the pool ends first. */
+/* Ends first the newest of this thread's diversions to the pool. */
 const char *world_undivert(struct actor *a)
 {
 	struct world *w = a->w;
@@ -217,7 +217,7 @@ const char *world_undivert(struct actor *a)
 
 /* ---- checkpoints ------------------------------------------------------------------------------------------ */
 
-/* Makes all that is held of the pool busy and copies it; false: somebody is busy with some of it. */
+/* Makes all of the pool's live blocks busy and copies them; false: an actor is busy with one. */
 static bool take_all_of(struct world *w, unsigned pool, struct live **list, size_t *count)
 {
 	bool all = true;
@@ -246,7 +246,7 @@ static void give_all(struct world *w, const struct live *list, size_t count)
 		world_give(w, &list[i]);
 }
 
-/* The heap's list of what is held is the shadow map's. */
+/* Checks that the heap lists the same live blocks as the shadow map. */
 static const char *check_list(struct world *w, const struct world_pool *p, const struct live *list, size_t count)
 {
 	void *live[4096];
@@ -261,7 +261,7 @@ static const char *check_list(struct world *w, const struct world_pool *p, const
 	return NULL;
 }
 
-/* Where others allocate from the pool at the same time nothing is known of what it holds. */
+/* If other actors may allocate from the pool at the same time, what it holds is not known. */
 static bool may_be_noted(const struct actor *a, const struct world_pool *p)
 {
 	bool captured = p && a->capture.graph && a->capture.graph->pool == p;
@@ -291,8 +291,8 @@ const char *world_checkpoint(struct actor *a)
 	return wrong;
 }
 
-/* A graph that was made after the note can only be destroyed; one from before has to be launched again before anything
- * is known of what it keeps. */
+/* Graphs made after the note can only be destroyed; what earlier ones keep is not known until they are launched
+ * again. */
 static void set_graphs_back(struct actor *a, const struct world_pool *p)
 {
 	for (int i = 0; i < WORLD_GRAPHS; i++) {
@@ -316,8 +316,7 @@ static bool is_kept(const struct actor *a, const struct world_pool *p, trz_addr 
 	return false;
 }
 
-/* One of the blocks that are held again. Where its stream has gone another one takes it over: all work has been waited
- * for. */
+/* Makes a block live again. If its stream has gone, another takes it over, since all work has been waited for. */
 static const char *hold_again(struct actor *a, struct world_pool *p, size_t i)
 {
 	struct world *w = a->w;
@@ -345,7 +344,7 @@ static const char *hold_again(struct actor *a, struct world_pool *p, size_t i)
 	return NULL;
 }
 
-/* Whether one stream alone has ever had to do with the pool: then its order is enough. */
+/* Whether only one stream has ever used the pool: then its order is enough. */
 static bool is_of_one_stream(const struct world *w, const struct world_pool *p, const struct live *list, size_t count)
 {
 	unsigned served = atomic_load(&p->served);
@@ -381,7 +380,7 @@ static const char *put_back(struct actor *a, struct world_pool *p, const struct 
 	return NULL;
 }
 
-/* Enters the streams of what is held and what was; false: one cannot be entered, none has been. */
+/* Enters the streams of all blocks that are live or were at the note; false: could not, and entered none. */
 static bool enter_streams(struct actor *a, const struct world_pool *p, const struct live *list, size_t count,
                           unsigned *set)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who acts when: turns by seed, or all at a time; and the end of a world. An actor that has a thread does everything
- * there, the end included, since its captures, diversions and default stream are that thread's.
+ * Which actor acts when: in turns by seed, or all at a time; and the end of a world. An actor with a thread does
+ * everything there, to the end, since its captures, diversions and default stream belong to that thread.
  */
 #include <stdlib.h>
 
@@ -150,7 +150,7 @@ static const char *end_captures(struct actor *a, uint64_t arg)
 	return NULL;
 }
 
-/* Nobody is in the way any more, and all work has been waited for. */
+/* Ends the pools: no actor is in the way any more, and all work has been waited for. */
 static const char *end_pools(struct actor *a, uint64_t arg)
 {
 	(void)arg;
@@ -168,7 +168,7 @@ static const char *end_pools(struct actor *a, uint64_t arg)
 	return NULL;
 }
 
-/* What has moved to this actor's default stream can be freed by its name alone, so from here. */
+/* Memory that has moved to this actor's default stream must be freed by that stream's name, so from this thread. */
 static const char *free_moved(struct actor *a, uint64_t arg)
 {
 	struct world *w = a->w;
@@ -182,7 +182,7 @@ static const char *free_moved(struct actor *a, uint64_t arg)
 	return NULL;
 }
 
-/* What threads leave behind on their default streams others free. */
+/* Frees from elsewhere what threads leave behind on their default streams. */
 static const char *free_rest(struct world *w)
 {
 	bool done;
@@ -225,7 +225,7 @@ static const char *give_all_back(struct world *w)
 	return NULL;
 }
 
-/* The program ends its streams, which are busy, without a word to the heap. */
+/* The program destroys its busy streams without telling the heap. */
 static const char *end_streams(struct world *w)
 {
 	for (unsigned i = 0; i < w->stream_count; i++) {
@@ -258,7 +258,7 @@ static const char *close_heap(struct world *w)
 const char *world_end(struct world *w)
 {
 	unsigned actors = w->actor_count;
-	w->actor_count = 1;  /* what one thread has done it ends alone */
+	w->actor_count = 1;  /* a single thread ends alone what it has done */
 	for (unsigned i = 0; i < w->stream_count; i++)
 		w->streams[i].owner = w->streams[i].owner < 0 ? -1 : 0;
 	const char *wrong = give_all_back(w);

@@ -66,7 +66,7 @@ static const char *allocate_at(struct actor *a, trz_addr address, uint64_t size,
 	           : world_wrong(w, "%p was given where %#llx was asked for", p, (unsigned long long)address);
 }
 
-/* What has just been freed is asked for where it was, or some of it, or what lies behind it. */
+/* Frees a block and asks for it where it was, or for part of it, or for what lies behind it. */
 const char *world_allocate_at(struct actor *a)
 {
 	struct live l;
@@ -93,7 +93,7 @@ const char *world_allocate_at(struct actor *a)
 
 /* ---- growth ------------------------------------------------------------------------------------------------- */
 
-/* A busy block, whose stream has been entered or is the actor's to capture. */
+/* Grows a busy block, whose stream has been entered or is in the actor's capture. */
 const char *world_grow_one(struct actor *a, struct live *l)
 {
 	struct world *w = a->w;
@@ -123,8 +123,8 @@ const char *world_grow_one(struct actor *a, struct live *l)
 	return world_stamp(a, l, l->stream);
 }
 
-/* What reads it elsewhere must not see another stamp; nor is the stream that it was allocated on there any more where
- * it has moved. The free memory of a pool may be its graphs'. */
+/* Streams that read a block elsewhere must not see another stamp; if it has moved, its first stream is gone; and a
+ * pool's free memory may be its graphs'. */
 const char *world_grow(struct actor *a)
 {
 	struct live l;
@@ -171,7 +171,7 @@ const char *world_free_after(struct actor *a)
 
 /* ---- exports ---------------------------------------------------------------------------------------------------- */
 
-/* Undoes it as far as it has come. */
+/* Undoes an import as far as it has come. */
 static void disown(struct world *w, const struct world_export *e, unsigned imported, unsigned mapped)
 {
 	const trz_driver *d = sim_driver(w->other);
@@ -184,7 +184,7 @@ static void disown(struct world *w, const struct world_export *e, unsigned impor
 		d->release(d->self, e->handles[i]);
 }
 
-/* The other process maps what descriptors stand for, side by side. false: it has no room. */
+/* The other process maps the descriptors' memory side by side. false: it has no room. */
 static bool adopt(struct world *w, struct world_export *e, const int *fds)
 {
 	const trz_driver *d = sim_driver(w->other);
@@ -203,7 +203,7 @@ static bool adopt(struct world *w, struct world_export *e, const int *fds)
 	return false;
 }
 
-/* Where the other process has the allocation itself. */
+/* The address of the allocation itself in the other process. */
 static trz_addr seen_there(const struct world_export *e)
 {
 	return e->there + (e->address - e->tiles[0]);
@@ -226,7 +226,7 @@ static const char *let_go_there(struct world *w, const struct world_export *e)
 	return sim_violations(w->other) ? world_wrong(w, "another process: %s", sim_first_violation(w->other)) : NULL;
 }
 
-/* Ends the heap's exports, the last first. */
+/* Ends the heap's exports, the newest first. */
 static const char *end_exports(struct world *w, struct world_export *e)
 {
 	pthread_mutex_lock(&w->lock);
@@ -239,8 +239,7 @@ static const char *end_exports(struct world *w, struct world_export *e)
 	return NULL;
 }
 
-/* Exports all tiles of an allocation, as they are, or the one that it has to itself. *count stays 0 where that cannot
- * be, or would be too many. */
+/* Exports all tiles of an allocation as they are. *count stays 0 if that is impossible, or they are too many. */
 static const char *export_tiles(struct world *w, const struct live *l, struct world_export *e, int *fds,
                                 unsigned *count)
 {
@@ -277,7 +276,7 @@ static const char *export_alone(struct world *w, const struct live *l, struct wo
 }
 
 /* The stream has been entered; *gone: the block has been freed. Freed dedicated memory stays as it is until the export
- * ends; of packed memory the heap makes use where it is, and the other process keeps its hands off it. */
+ * ends; freed packed memory the heap uses again in place, and the other process must not touch it. */
 static const char *export_to_other(struct actor *a, struct live *l, struct world_export *e, bool *gone)
 {
 	struct world *w = a->w;
@@ -371,7 +370,7 @@ bool world_is_exported(struct world *w, trz_addr address, uint64_t size)
 
 /* ---- peers ---------------------------------------------------------------------------------------------- */
 
-/* The other device may read what has been laid before, what will be, and what is laid anew. */
+/* The other device may then read memory laid before, later, and laid anew. */
 const char *world_enable_peer(struct actor *a)
 {
 	struct world *w = a->w;
@@ -403,7 +402,7 @@ const char *world_read_by_peer(struct actor *a)
 	const char *wrong = NULL;
 	if (!atomic_load(&w->peer_enabled) || !world_take(a, &l))
 		return NULL;
-	/* It reads on its legacy stream, which cannot be used while a stream of its context is captured. */
+	/* The device reads on its legacy stream, which cannot be used while a stream of its context is captured. */
 	bool captured = pthread_rwlock_trywrlock(&w->capture_lock) != 0;
 	if (!captured && world_enter(a, l.stream)) {
 		wrong = read_there(a, &l);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program's use of memory: allocations, uses by several streams, frees of every kind, streams that end.
+ * How a program uses memory: allocations, uses by several streams, frees of every kind, streams that end.
  */
 #include <stdlib.h>
 
@@ -35,7 +35,7 @@ uint64_t world_random_size(struct actor *a)
 		size = log_uniform(a, 3, 26);
 		break;
 	case 5:
-		size = (1 + below(a, 5)) * large / 4;  /* few sizes, again and again */
+		size = (1 + below(a, 5)) * large / 4;  /* a few sizes, often */
 		break;
 	default:
 		size = (1 + below(a, 3)) * GRANULE - UNIT + below(a, 3) * UNIT;
@@ -45,7 +45,7 @@ uint64_t world_random_size(struct actor *a)
 
 /* ---- allocation --------------------------------------------------------------------------------------- */
 
-/* After a refusal: with all work done, a request that fits beside the tiles in use has to be served. */
+/* After a refusal: once all work is done, a request that fits beside the tiles in use must be served. */
 static const char *must_fit(struct actor *a, uint64_t size, uint64_t alignment, unsigned stream)
 {
 	struct world *w = a->w;
@@ -64,7 +64,7 @@ static const char *must_fit(struct actor *a, uint64_t size, uint64_t alignment, 
 	return NULL;
 }
 
-/* Whether the program alone decides about all memory of the device: one thread, no pools, no other process. */
+/* Whether only this thread decides about the device's memory: one thread, no pools, no other process. */
 static bool is_simple(const struct world *w)
 {
 	return w->vmm && w->actor_count == 1 && !w->graphs && !w->other && !w->faulty;
@@ -101,7 +101,7 @@ const char *world_allocate(struct actor *a)
 
 /* ---- frees -------------------------------------------------------------------------------------------- */
 
-/* In the order of its stream, which has been entered. */
+/* Frees a block in the order of its stream, which has been entered. */
 static const char *free_here(struct actor *a, struct live *l)
 {
 	struct world *w = a->w;
@@ -111,7 +111,7 @@ static const char *free_here(struct actor *a, struct live *l)
 	trz_status status = l->moved ? trz_free_on(w->heap, (void *)l->address, handle_of(w, l->stream))
 	                             : trz_free(w->heap, (void *)l->address);
 	world_disarm(a);
-	if (status != TRZ_OK && l->moved && world_tolerates(w, status)) {  /* the stream's id was not to be had */
+	if (status != TRZ_OK && l->moved && world_tolerates(w, status)) {  /* the stream's id could not be had */
 		MUST(w, trz_free_on(w->heap, (void *)l->address, handle_of(w, l->stream)));
 		status = TRZ_OK;
 	}
@@ -119,8 +119,8 @@ static const char *free_here(struct actor *a, struct live *l)
 	return NULL;
 }
 
-/* Frees a busy block. Where its stream cannot be given anything it is freed unseen, unless it is another stream that
- * has to be told. */
+/* Frees a busy block. If its stream cannot be entered, frees it plainly, unless it has moved: then its stream must be
+ * named. */
 const char *world_free_one(struct actor *a, struct live *l, bool *done)
 {
 	struct world *w = a->w;
@@ -197,11 +197,11 @@ struct parcel {
 	struct live l;
 	bool foreign;
 	enum form form;
-	unsigned other;        /* another stream, which may have gone meanwhile */
+	unsigned other;        /* another stream; it may have gone meanwhile */
 	trz_event event;
 };
 
-/* By the name of a stream, or after a use of it has been noted; where it cannot be named, plainly. */
+/* Frees by a stream's name, or after noting a use by it; plainly, if the stream cannot be named. */
 static trz_status free_with_stream(const struct parcel *p)
 {
 	struct world *w = p->w;
@@ -218,7 +218,7 @@ static trz_status free_with_stream(const struct parcel *p)
 	return status;
 }
 
-/* The cache serves, or it is said why not. */
+/* Allocates: the cache serves, or the refusal is one that is allowed here. */
 static trz_status allocate_in_callback(struct world *w)
 {
 	void *p = NULL;
@@ -250,7 +250,7 @@ static void free_parcel(void *arg)
 	free(p);
 }
 
-/* An event that has perhaps not completed when the host function runs. */
+/* Makes an event that may not have completed when the host function runs. */
 static const char *make_event(struct actor *a, struct parcel *p)
 {
 	struct world *w = a->w;
@@ -268,7 +268,7 @@ static const char *make_event(struct actor *a, struct parcel *p)
 	return wrong;
 }
 
-/* The stream has been entered. */
+/* Enqueues a host function that frees the block; its stream has been entered. */
 static const char *send(struct actor *a, const struct live *l)
 {
 	struct world *w = a->w;
@@ -305,8 +305,8 @@ const char *world_free_in_callback(struct actor *a)
 	return wrong;
 }
 
-/* Holds a lock meanwhile that host functions want, too: nothing that frees may wait for the device. Where no call of
- * the driver waits, allocations do not either, but with debugging options, when the device is full. */
+/* Holds a lock that host functions want, too, so nothing that frees may wait for the device. If no driver call waits,
+ * allocations do not either, except, with debugging options, when the device is full. */
 const char *world_use_with_foreign_lock(struct actor *a)
 {
 	struct world *w = a->w;
@@ -329,14 +329,14 @@ static const char *lend_to(struct actor *a, struct live *l, unsigned other)
 	return world_order(w, other, l->stream);
 }
 
-/* Used for a while by another stream, as a communication stream does, and handed back. */
+/* Lets another stream use a block for a while, as a communication stream would, and hand it back. */
 const char *world_lend(struct actor *a)
 {
 	struct live l;
 	unsigned other;
 	if (!enter_two(a, &l, &other))
 		return NULL;
-	if (l.read_elsewhere) {  /* what reads it must not see another tag */
+	if (l.read_elsewhere) {  /* its reader must not see another tag */
 		world_leave(a, other);
 		world_leave(a, l.stream);
 		world_give(a->w, &l);
@@ -364,8 +364,8 @@ static const char *share_with(struct actor *a, struct live *l, unsigned other)
 	return NULL;
 }
 
-/* Read by another stream behind the owner's back: the free has to wait for it, nothing else does. Whoever frees by
- * the name of a stream, as for memory that has moved, answers for all uses: there it is lent instead. */
+/* Lets another stream read a block, unordered: only the free must wait for that. A caller that frees by a stream's
+ * name, as for memory that has moved, answers for all uses, so such a block is lent instead. */
 const char *world_share(struct actor *a)
 {
 	struct live l;
@@ -382,7 +382,7 @@ const char *world_share(struct actor *a)
 
 /* ---- streams that end -------------------------------------------------------------------------------------- */
 
-/* Makes all blocks of a stream busy, or none, if somebody is busy with one. */
+/* Makes all blocks of a stream busy, or none, if an actor is busy with one. */
 static bool take_all_of(struct world *w, unsigned stream)
 {
 	bool all = true;
@@ -395,7 +395,7 @@ static bool take_all_of(struct world *w, unsigned stream)
 	return all;
 }
 
-/* They are another stream's now, if that is another. */
+/* Ends being busy with them, and gives them to the stream `to`. */
 static void give_all_of(struct world *w, unsigned stream, unsigned to)
 {
 	pthread_mutex_lock(&w->lock);
@@ -423,8 +423,8 @@ static void replace_user(struct world *w, unsigned from, unsigned to)
 		}
 }
 
-/* A new one is likely to get the old one's handle. The heap has to have seen every stream that graphs are launched
- * on, so it is told at once. */
+/* Makes a new stream for one that has gone; it is likely to get the old handle. The heap must have seen every stream
+ * that graphs are launched on, so it is told at once. */
 static const char *remake(struct actor *a, unsigned stream)
 {
 	struct world *w = a->w;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The watch between a world's heap and its driver, which sees what no byte and no counter shows: calls made with the
- * heap lock held (docs/lock-order.md), and addresses whose memory changes without a notice to registration caches (law
- * L10, trz_set_map_callback). There is one world at a time.
+ * The watch between a world's heap and its driver. It sees what no byte and no counter shows: calls made with the heap
+ * lock held (docs/lock-order.md), and addresses whose memory changes without a notice to registration caches (law L10,
+ * trz_set_map_callback). There is one world at a time.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +67,7 @@ static void note_change(void *user, trz_map_event event, void *address, size_t s
 		world_wrong(w, "law 10: %p, %zu bytes, is said to lose memory that it was not said to have", address, size);
 }
 
-/* Whether no registration has a byte of the range, or all of it is registered. */
+/* `wholly`: whether all of the range is registered; else: whether any byte of it is. */
 static bool is_registered(struct world *w, trz_addr address, uint64_t size, bool wholly)
 {
 	pthread_mutex_lock(&w->lock);
@@ -90,7 +90,7 @@ const char *world_check_registered(struct world *w, trz_addr address, uint64_t s
 
 /* ---- calls ----------------------------------------------------------------------------------------------------- */
 
-/* Where one thread acts at a time, a lock that is held is that thread's. */
+/* If one thread acts at a time, a held lock is that thread's. */
 static const trz_driver *enter(const char *slot)
 {
 	struct world *w = watched;
