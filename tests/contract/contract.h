@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Contract tests of the driver seam: each case is written once and holds for every table. Three programs run
- * them: over the simulator, over driver_cuda with the look-alike libcuda, over driver_cuda with a GPU.
+ * Contract tests of the driver seam: each case is written once and holds for every table. Three programs run them: over
+ * the simulator, over driver_cuda with the look-alike libcuda, and over driver_cuda with a GPU.
  */
 #ifndef CONTRACT_H
 #define CONTRACT_H
@@ -16,7 +16,7 @@
 
 /* What a case needs besides the table. No function returns a status: each asserts that it succeeded. */
 struct contract_ops {
-	/* A context of the user's own, not current afterwards. */
+	/* Makes a context of the user's own; it is not current afterwards. */
 	trz_context (*context_create)(void *self, int device);
 	void (*context_destroy)(void *self, trz_context context);
 
@@ -24,7 +24,7 @@ struct contract_ops {
 	trz_context (*context_current)(void *self);
 	void (*context_set)(void *self, trz_context context);
 
-	/* A stream that does not wait for the legacy stream. */
+	/* Makes a stream that does not wait for the legacy stream. */
 	trz_stream (*stream_create)(void *self, trz_context context);
 	void (*stream_destroy)(void *self, trz_context context, trz_stream stream);
 	void (*stream_sync)(void *self, trz_context context, trz_stream stream);
@@ -33,8 +33,8 @@ struct contract_ops {
 	void (*fill)(void *self, trz_context c, trz_stream s, trz_addr address, uint64_t size, uint8_t value);
 	void (*read)(void *self, trz_context c, trz_stream s, void *to, trz_addr from, uint64_t size);
 
-	/* A capture of the stream; end gives its graph, ready for launches, or NULL where the capture was
-	 * invalidated. It is over in either case. */
+	/* Capture the stream. capture_end returns the graph, ready for launches, or NULL if the capture was
+	 * invalidated; the capture is over in either case. */
 	void (*capture_begin)(void *self, trz_context context, trz_stream stream, trz_capture_mode mode);
 	void *(*capture_end)(void *self, trz_context context, trz_stream stream);
 	void (*graph_launch)(void *self, trz_context context, void *graph, trz_stream stream);
@@ -43,7 +43,7 @@ struct contract_ops {
 	/* Keeps the stream busy until *flag is not 0. While it does, a case calls nothing that may block. */
 	void (*hold)(void *self, trz_context context, trz_stream stream, uint32_t *flag);
 
-	/* A host function. */
+	/* Enqueues a host function. */
 	void (*call_back)(void *self, trz_context context, trz_stream stream, void (*function)(void *), void *arg);
 };
 
@@ -85,12 +85,12 @@ const struct contract_ops *contract_cuda_ops(void);
 #define SLOT(env, slot, ...) (env)->driver->slot((env)->driver->self, __VA_ARGS__)
 #define OPS(env, function, ...) (env)->ops->function((env)->self, __VA_ARGS__)
 
-/* A status as expected; the driver's own words where it is not. */
+/* Asserts that a status is as expected; if not, prints the driver's own words. */
 void contract_expect(trz_status got, trz_status expected, const char *what, const char *file, int line);
 #define expect_status(call, status) contract_expect((call), (status), #call, __FILE__, __LINE__)
 #define expect_ok(call) expect_status(call, TRZ_OK)
 
-/* A refusal of whichever kind, that leaves the context alive. */
+/* Asserts a refusal, of any kind, that leaves the context alive. */
 void contract_refused(trz_status got, const char *what, const char *file, int line);
 #define expect_refused(call) contract_refused((call), #call, __FILE__, __LINE__)
 

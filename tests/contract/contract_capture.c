@@ -36,7 +36,7 @@ static trz_capture_mode exchange(struct contract_env *env, trz_capture_mode mode
 	return mode;
 }
 
-/* `later` waits for what `first` has been given. */
+/* Makes `later` wait for the work that `first` has. */
 static void follow(struct contract_env *env, trz_stream later, trz_stream first)
 {
 	trz_event event = make_event(env);
@@ -53,7 +53,7 @@ static uint8_t byte_at(struct contract_env *env, trz_stream stream, trz_addr add
 	return seen;
 }
 
-/* A call that captures forbid, in the calling thread. */
+/* Makes a call that captures forbid, in the calling thread. */
 static trz_status allocate(struct contract_env *env)
 {
 	trz_addr address = 0;
@@ -238,7 +238,7 @@ static void global_captures_bind_other_threads(struct contract_env *env)
 	OPS(env, stream_destroy, env->context, stream);
 }
 
-/* Physical memory made and laid, as a heap does when a captured stream asks for more. */
+/* Makes physical memory and lays it, as a heap does when a captured stream asks for more. */
 static void memory_is_laid_in_relaxed_mode(struct contract_env *env)
 {
 	if (!env->info.vmm)
@@ -286,7 +286,7 @@ static void legacy_stream_may_be_asked_but_not_used(struct contract_env *env)
 	expect_ok(SLOT(env, event_destroy, env->context, event));
 }
 
-/* In whatever mode, and a stream that is no blocking one: the default stream cannot tell. */
+/* In any mode, and even if the captured stream is not blocking: the default stream cannot tell. */
 static void event_of_a_context_ends_captures(struct contract_env *env)
 {
 	trz_stream stream = OPS(env, stream_create, env->context);

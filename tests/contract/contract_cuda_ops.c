@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Contract ops over whichever library serves libcuda.so.1: the functions of a user's program, which are not
- * in the driver table.
+ * Contract ops over whichever library serves libcuda.so.1: the functions that a user's program calls and the driver
+ * table lacks.
  */
 #include "contract.h"
 

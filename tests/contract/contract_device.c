@@ -62,7 +62,7 @@ static void clock_does_not_go_back(struct contract_env *env)
 
 /* ---- contexts ----------------------------------------------------------------------------------- */
 
-/* A call of every slot that takes a context and needs no work on the device. */
+/* Calls every slot that takes a context and needs no work on the device. */
 static void touch_context(struct contract_env *env, trz_context context)
 {
 	uint64_t unused = 0, total = 0, id = 0;
@@ -151,7 +151,7 @@ static void retain_prefers_wanted_then_current_then_primary(struct contract_env 
 	OPS(env, context_destroy, own);
 }
 
-/* Two users of the primary context, one of which found it current: the first to leave takes nothing away. */
+/* Of two users of the primary context one found it current; the first to leave must take nothing from the other. */
 static void primary_context_outlives_one_of_two_users(struct contract_env *env)
 {
 	trz_context second = NULL;

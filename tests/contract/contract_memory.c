@@ -10,7 +10,7 @@
 
 #include "base/bits.h"
 
-enum { SHARES = 32 }; /* exhaustion takes the device's memory in about so many pieces */
+enum { SHARES = 32 }; /* the cases that exhaust the device take its memory in about so many pieces */
 
 /* ---- pieces of the cases ------------------------------------------------------------------------ */
 
@@ -164,7 +164,7 @@ static void neighbours_are_granted_and_unmapped_in_one_call(struct contract_env 
 		expect_ok(SLOT(env, release, handles[i]));
 }
 
-/* Access for one device leaves that of another as it is. */
+/* Setting one device's access leaves another's as it is. */
 static void access_is_granted_device_by_device(struct contract_env *env)
 {
 	int devices = 0, peer = env->device + 1;
@@ -337,7 +337,7 @@ static void descriptor_carries_the_memory(struct contract_env *env)
 	expect_ok(SLOT(env, unreserve, second, size));
 }
 
-/* The other side knows the size by hearsay only. */
+/* The importer only knows the size that it is told. */
 static void imported_memory_is_mapped_whole(struct contract_env *env)
 {
 	if (!env->info.export_fd)
@@ -381,7 +381,7 @@ static void export_that_the_device_lacks_is_refused(struct contract_env *env)
 	assert_int_equal(handle, 5);
 }
 
-/* No thread need make a context current for these. Whether the driver needs one is not said: the slots see to it. */
+/* Callers need no current context for these. CUDA does not say whether the driver needs one: the slots see to it. */
 static void *make_memory(void *argument)
 {
 	struct contract_env *env = argument;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs contract cases, and says of each on which GPU it has been confirmed.
+ * Runs contract cases, and says on which GPU each has been confirmed.
  */
 #include "contract.h"
 
@@ -42,7 +42,7 @@ static void run_case(void **state)
 	assert_null(test->env->ops->context_current(test->env->self));
 }
 
-/* A failed case leaves its streams behind: they must not hang those that follow. */
+/* A failed case leaves its streams behind; lets them go, so that they do not hang the next cases. */
 static int end_case(void **state)
 {
 	struct contract_test *test = *state;

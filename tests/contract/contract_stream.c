@@ -15,7 +15,7 @@ static trz_event make_event(struct contract_env *env)
 	return event;
 }
 
-/* What a held stream waits for is set while it may already be looking. */
+/* Sets the flag that the held stream waits for; it may be reading it already. */
 static void let_go(struct contract_env *env)
 {
 	__atomic_store_n(env->held, 1, __ATOMIC_RELEASE);
@@ -59,7 +59,7 @@ static void event_covers_nothing_after_it(struct contract_env *env)
 	OPS(env, stream_destroy, env->context, stream);
 }
 
-/* NOT_SUPPORTED from drivers before CUDA 12.5. */
+/* False: NOT_SUPPORTED, as drivers before CUDA 12.5 answer. */
 static bool record_context(struct contract_env *env, trz_event event)
 {
 	trz_status status = SLOT(env, context_record, env->context, event);
@@ -167,7 +167,7 @@ static void streams_wait_for_each_other(struct contract_env *env)
 
 /* ---- several contexts --------------------------------------------------------------------------- */
 
-/* Another context of the device, and one of a second device, where there is one. */
+/* Makes another context of the device, and one of a second device if there is one. */
 static unsigned other_contexts(struct contract_env *env, trz_context contexts[2])
 {
 	int devices = 0;
@@ -185,7 +185,7 @@ static trz_context context_of(struct contract_env *env, trz_stream stream)
 	return found;
 }
 
-/* With no context a default stream is the current one's. */
+/* The context of a stream; without a given context, a default stream is the current context's. */
 static trz_context current_of(struct contract_env *env, trz_stream stream)
 {
 	trz_context found = env->context;
@@ -398,7 +398,7 @@ static void call_from_host_function(void *arg)
 	c->seen[4] = SLOT(env, capture_mode, &mode);
 }
 
-/* Which calls are refused is left open; how is not, and that nothing is broken by it. */
+/* The contract leaves open which calls are refused, but not how, nor that a refusal breaks nothing. */
 static void host_functions_may_be_refused(struct contract_env *env)
 {
 	struct called_back c = {.env = env, .stream = OPS(env, stream_create, env->context), .event = make_event(env)};

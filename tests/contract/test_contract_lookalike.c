@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The contract, kept by driver_cuda over the look-alike libcuda; and how driver_cuda loads a library. Each
- * run is a process of its own, since a library is loaded once: without arguments the program starts itself
- * again, once for each machine, with LD_LIBRARY_PATH on the look-alike ($TRZ_LOOKALIKE_DIR).
+ * That driver_cuda keeps the contract over the look-alike libcuda; and how driver_cuda loads a library. Each run is a
+ * process of its own, since a library is loaded once: without arguments the program starts itself again for each
+ * machine, with LD_LIBRARY_PATH on the look-alike ($TRZ_LOOKALIKE_DIR).
  */
 #include "contract.h"
 
@@ -38,7 +38,7 @@ static int keep_contract(void)
 	return failed;
 }
 
-/* Loading fails with `status`, twice alike, and the reason holds `words`. */
+/* Checks that loading fails with `status`, twice alike, and that the reason contains `words`. */
 static int refuse(trz_status status, const char *words)
 {
 	const trz_driver *driver = NULL;
@@ -60,7 +60,7 @@ static int refuse_no_device(void)
 	return refuse(TRZ_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE (100) from cuInit");
 }
 
-/* Where the system has a real libcuda.so.1 there is nothing to see. */
+/* Tests nothing if the system has a real libcuda.so.1. */
 static int refuse_no_library(void)
 {
 	if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL))
@@ -87,7 +87,7 @@ static int number_streams_by_handle(void)
 	return 0;
 }
 
-/* A failure keeps the driver's own name of it. */
+/* Checks that a failure keeps the driver's own name for it. */
 static int name_failures(void)
 {
 	const trz_driver *driver = NULL;
@@ -103,7 +103,7 @@ static int name_failures(void)
 	return 0;
 }
 
-/* Which library each run is given, how its machine is set up, and what is done there. */
+/* Which library each run gets, how its machine is set up, and what it does there. */
 static const struct machine {
 	const char *name;
 	bool library;

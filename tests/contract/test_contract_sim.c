@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The contract, kept by the simulator: under every schedule, and on a device without virtual memory.
+ * That the simulator keeps the contract, under every schedule and on a device without virtual memory.
  */
 #include "contract.h"
 
@@ -9,7 +9,7 @@
 #include "base/bits.h"
 #include "sim/sim.h"
 
-/* Refusals are violations to the simulator; here they are to come back as statuses. */
+/* Refusals are violations to the simulator; here they must come back as statuses. */
 static int run(const char *title, sim_schedule schedule, bool no_vmm)
 {
 	const sim_config config = {
