@@ -33,7 +33,7 @@ QUICK_TRACES = ("resnet50", "fsdp_like")
 QUICK_HARD = ("lru_cache", "detection", "pipeline", "rmm_random_64MiB_1000")
 QUICK_SCALE = 0.25
 HOST_TIMES = ("ns_per_op", "median_ns", "p999_ns")
-TIMED = 3        # runs for host times, of which the least counts
+TIMED = 3        # runs for host times; the least counts
 QUICK_DIVISOR = 10
 QUICK_PLAN = 0.1
 PLANNER = "planner"
@@ -69,7 +69,7 @@ class Bench:
                                         {"workload": workload, "kind": kind, "allocator": allocator, "lag": lag})
 
     def begin(self, part):
-        """Says so, and how much processor time the part before it took; what that has found is kept."""
+        """Announces a part, and says how much processor time the last one took; saves what that has found."""
         self.write()
         used = processor_seconds()
         if self.part:
@@ -89,7 +89,7 @@ class Bench:
         return True
 
     def all_at_once(self, task, items):
-        """Runs task(*item) for all items, on all processors; what would begin after the time is up is left out."""
+        """Runs task(*item) for all items, on all processors; leaves out what would begin after the time is up."""
         def one(item):
             if not self.late(f"{task.__name__} {' '.join(str(getattr(x, 'name', x)) for x in item)}"):
                 task(*item)
@@ -119,7 +119,7 @@ class Bench:
             row.update(harness_runs.smallest_device(allocator, trace, row, lag, guess))
 
     def plan(self, kind, workload, trace, _lower):
-        """The planner's row: what it reaches is all that it reserves."""
+        """The planner's row: it reserves exactly what its plan needs."""
         row = self.row(kind, workload, PLANNER)
         if "planner_bytes" in row:
             return
@@ -129,7 +129,7 @@ class Bench:
                        fit_bytes=-(-row["planner_bytes"] // harness_runs.STEP) * harness_runs.STEP)
 
     def time_replay(self, kind, workload, trace, allocator):
-        """The least of several runs: a busy machine only adds."""
+        """The least of several runs: other load on the machine only adds."""
         found = [harness_runs.replay(allocator, trace) for _ in range(TIMED)]
         found = [one for one in found if "failed" not in one]
         for name in HOST_TIMES:
@@ -168,7 +168,7 @@ class Bench:
             yield "recorded", name, plain, None
 
     def unpack(self, trace, to):
-        """Reads it once, whatever its format; for all allocators."""
+        """Converts a trace of any format once, for all allocators."""
         made = to.with_suffix(".new")
         run(BUILD / "bin" / "terrazzo", "replay", "--save", made, trace)
         made.rename(to)
@@ -179,7 +179,7 @@ class Bench:
                 try:
                     made = hard_workloads.write(name, self.data / f"{name}.csv",
                                                 QUICK_SCALE if self.arguments.quick else 1)
-                except Exception as why:  # the file of a stranger
+                except Exception as why:  # the file is the user's
                     say(f"left out: {name}: {type(why).__name__}: {why}")
                     continue
                 kind = "rmm" if name.startswith("rmm_") else "generated"
@@ -223,7 +223,7 @@ class Bench:
         self.all_at_once(self.measure, [(*workload, allocator, lag) for workload in workloads for allocator in gpu
                                         for lag in (lags if allocator.fits and workload[0] != "rmm" else lags[:1])
                                         if allocator.fits or workload[0] != "rmm"])
-        for key, row in self.rows.items():  # those of runs side by side are worth nothing
+        for key, row in self.rows.items():  # times from runs side by side are worth nothing
             for name in HOST_TIMES if row["kind"] != "micro" else ():
                 row[name] = timed.get(key, {}).get(name)
         if self.arguments.plans:
@@ -301,7 +301,7 @@ def load_workloads(path):
 
 
 def check(arguments):
-    """What was named exists; raises Missing. Added traces get names that no other workload has."""
+    """Checks that what was named exists, or raises Missing. Gives added traces names that no other workload has."""
     shipped = {packed.name.partition(".")[0] for packed in TRACES.glob("*.xz")}
     for path in [*arguments.peer, *arguments.trace, *filter(None, [arguments.workloads])]:
         if not Path(path).is_file():
@@ -325,7 +325,7 @@ def check(arguments):
 
 
 def draw(arguments, results):
-    """By matplotlib, in an environment of its own."""
+    """Draws the plots by matplotlib, in an environment of its own."""
     python = WORK / "plot-env" / "bin" / "python"
     try:
         if not python.exists():

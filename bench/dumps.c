@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * How long a snapshot of a heap with a full history takes, without call stacks and with stacks of 16 frames, and how
- * much host memory it needs on top. Prints one JSON object a line; docs/bench.md tells how to read them.
+ * much more host memory it needs. Prints one JSON object a line; docs/bench.md tells how to read them.
  *
  *     build/bench/dumps [FOLDER [EVENTS]]
  */
@@ -43,7 +43,7 @@ static size_t tell_stack(void *user, uint64_t id, trz_frame *frames, size_t capa
 	return count;
 }
 
-/* Frees and allocations in turn, as many as the history keeps events. */
+/* Frees and allocates in turn until the history is full. */
 static void fill(trz_heap *heap, void **held, uint64_t events)
 {
 	trz_set_tag("training");

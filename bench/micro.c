@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Nanoseconds per pair of free and allocation on one thread, through the public, thread-safe entry points and
- * in the default configuration, over the simulated device; the same while a history is kept, and while it keeps
- * native call stacks; jemalloc's malloc beside it in the same run. Then two threads at once, on a stream each and on
- * one, relative to one thread; and jemalloc's. Time spent inside the simulated driver is measured apart and not part of
- * the figures. Prints one JSON object a line; docs/bench.md tells how to read them.
+ * Nanoseconds per pair of free and allocation on one thread, through the public, thread-safe entry points and in the
+ * default configuration, over the simulated device; the same while a history is kept, and while it keeps native call
+ * stacks; jemalloc's malloc beside it in the same run. Then two threads at once, on a stream each and on one stream,
+ * relative to one thread; and jemalloc's. The figures exclude time spent inside the simulated driver. Prints one JSON
+ * object a line; docs/bench.md tells how to read them.
  */
 #include <inttypes.h>
 #include <jansson.h>
@@ -39,7 +39,7 @@ struct load {
 	uint64_t least, most;        /* sizes are uniform in between */
 	size_t live;                 /* allocations held at a time */
 	uint64_t pairs;              /* per pass */
-	bool own;                    /* on a stream that the program has made, else on the legacy default one */
+	bool own;                    /* on a stream that the program has made; else on the legacy default stream */
 	bool unlocked;               /* the driver's answers take no lock */
 };
 
@@ -51,7 +51,7 @@ static const struct load loads[] = {
 	{"random_2MiB_200MiB_200_live", MIB(2), MIB(200), 200, 300000, false, false},
 };
 
-/* What is allocated from: the heap under test, or with heap NULL the peer. */
+/* What allocations come from: the heap under test; the peer if `heap` is NULL. */
 struct target {
 	sim *device;
 	trz_heap *heap;
@@ -103,7 +103,7 @@ static inline void pair(struct target *t, uint64_t i)
 	*slot = take(t, sizes[i % PATTERN]);
 }
 
-/* One pass; nanoseconds per pair without the time inside the driver. */
+/* Makes one pass; returns nanoseconds per pair, without the time inside the driver. */
 static double pass(struct target *t, const struct load *l)
 {
 	uint64_t driver = t->device ? sim_host_ticks(t->device) : 0, begin = ticks_read_in_order(&ticks);
@@ -141,7 +141,7 @@ static trz_stream new_stream(const struct target *t)
 	return stream;
 }
 
-/* In cache lines of its own. */
+/* A list of held allocations, in cache lines of its own. */
 static void **new_held(size_t live)
 {
 	void **held = aligned_alloc(128, align_up(live * sizeof *held, 128));
@@ -150,8 +150,8 @@ static void **new_held(size_t live)
 	return held;
 }
 
-/* The simulated driver has one lock, at which threads that ask it would meet: with `unlocked` the benchmark answers the
- * questions of allocations itself. No stream is captured, none is destroyed. */
+/* The simulated driver has one lock, on which threads would contend: with `unlocked` the benchmark itself answers what
+ * allocations ask. No stream is captured, and none is destroyed. */
 static trz_status own_stream_id(void *self, trz_context context, trz_stream stream, uint64_t *id)
 {
 	(void)self;
@@ -232,7 +232,7 @@ static double pass_with_history(struct target *t, const struct load *l, trz_fram
 	return ns;
 }
 
-/* The figures of one side; no peer was measured: null. */
+/* The figures of one side; null: no peer was measured. */
 static json_t *figures(double *ns)
 {
 	if (ns[0] == 0)
@@ -260,14 +260,14 @@ static void report(const struct load *l, struct target *own, double *own_ns, dou
 	json_decref(o);
 }
 
-/* Heaps of their own: what a history leaves in one would cost the passes without. */
+/* Separate heaps: what a history leaves behind in one would slow passes without a history. */
 enum { OWN, NOTED, STACKED, HOST, TARGETS };
 
 static void measure(const struct load *l)
 {
 	struct target t[TARGETS];
 	double own_ns[PASSES], history_ns[PASSES], stacks_ns[PASSES], peer_ns[PASSES];
-	bool with_peer = l->most <= MIB(1);  /* beyond, the peer would take that much host memory */
+	bool with_peer = l->most <= MIB(1);  /* the peer would take as much host memory as larger loads hold */
 	make_pattern(l);
 	for (int k = 0; k < TARGETS; k++) {
 		open_target(&t[k], l, k == HOST);
@@ -278,7 +278,7 @@ static void measure(const struct load *l)
 	}
 	uint64_t calls = memory_calls(&t[OWN]);
 	struct load few = *l;
-	few.pairs /= 20;  /* stacks take long */
+	few.pairs /= 20;  /* stacks are slow */
 	for (int i = 0; i < PASSES; i++) {
 		own_ns[i] = pass(&t[OWN], l);
 		history_ns[i] = pass_with_history(&t[NOTED], l, NULL);
@@ -297,8 +297,8 @@ enum { WORKERS = 2, ROUNDS = 15, ROUND_US = 4000, LOOKS = 32, TRIES = 40 };
 struct threaded {
 	const char *name;
 	uint64_t least, most;
-	size_t live;                 /* of each thread */
-	bool one_stream;             /* all threads on the legacy default one, else each on a stream of its own */
+	size_t live;                 /* allocations that each thread holds */
+	bool one_stream;             /* all threads on the legacy default stream; else each on a stream of its own */
 };
 
 static const struct threaded threaded[] = {
@@ -312,7 +312,7 @@ static const struct threaded threaded[] = {
 struct worker {
 	struct target t;
 	atomic_uint *awaited;        /* workers that do not run yet */
-	double pairs, ns;            /* in the last round; without the time inside the driver */
+	double pairs, ns;            /* of the last round; `ns` without the time inside the driver */
 	bool undisturbed;            /* no other process took its processor meanwhile */
 };
 
@@ -345,7 +345,7 @@ static void *work(void *argument)
 	return NULL;
 }
 
-/* Lets the first `count` workers work at once. Pairs a nanosecond, of all together. */
+/* Lets the first `count` workers work at once. Returns pairs per nanosecond, of all together. */
 static double try_round(struct worker *workers, unsigned count, bool *undisturbed)
 {
 	pthread_t threads[WORKERS];
@@ -365,7 +365,7 @@ static double try_round(struct worker *workers, unsigned count, bool *undisturbe
 	return rate;
 }
 
-/* The first undisturbed round; of a busy machine the last of many. */
+/* The figure of the first undisturbed round; on a busy machine, of the last of many. */
 static double round_of(struct worker *workers, unsigned count)
 {
 	bool undisturbed = false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What an allocation and its free cost a native program, in nanoseconds of the processor, over the simulated device:
- * linked with libterrazzo_cuda, and by the driver's own names, before which libterrazzo_preload stands or not. Both
- * make the same calls of the simulated driver, whose cost is in the figures.
+ * linked with libterrazzo_cuda, and by the driver's own names, with or without libterrazzo_preload. Both make the same
+ * calls of the simulated driver, and the figures include them.
  *
  *     LD_LIBRARY_PATH=lib/sim bench/native [PAIRS]
  *     LD_LIBRARY_PATH=lib/sim LD_PRELOAD=lib/libterrazzo_preload.so bench/native [PAIRS]

@@ -3,9 +3,9 @@
 
     torch_empty.py [--python PYTHON] [--rounds N]
 
-PYTHON (default: $TERRAZZO_TORCH_PYTHON, else this one) has PyTorch, on a GPU or a simulated device. The ways take
-turns, each round in a process of its own; a round's figure is its median of 9 loops of 50,000 pairs, and what is
-printed is the median of the rounds, with the least and the most.
+PYTHON (default: $TERRAZZO_TORCH_PYTHON, else this one) has PyTorch, on a GPU or a simulated device. The allocators take
+turns, each round in a process of its own. A round's figure is the median of 9 loops of 50,000 pairs; the script prints
+the median of the rounds, with the least and the most.
 """
 import argparse
 import os

@@ -4,19 +4,19 @@
 
     torch_programs.py --env DIR [--rounds N] [--work now|late] [--json FILE] [--streams] [NAME...]
 
-`terrazzo sim --setup DIR --with transformers` makes DIR. The ways take turns, N rounds (1), one process at a time,
-another one first in each round. For each program: allocations and kernels, which must be equal each way; bytes
+`terrazzo sim --setup DIR --with transformers` makes DIR. The allocators take turns, N rounds (1), one process at a
+time, another one first in each round. For each program: allocations and kernels, which must be equal for all; bytes
 allocated and reserved at the peak; processor time of the process, with the least and the most of the rounds, and of the
 program in it without imports and the start of CUDA: medians, and the medians of the multiples of native's in the same
-round, since a machine's speed drifts by more than the ways differ. Exit status 1 if a run fails or reports violations
-or misuses, if counts differ, or if terrazzo's reserved / allocated is more than 0.01 above that of expandable segments.
+round, since a machine's speed drifts by more than they differ. Exit status 1 if a run fails or reports violations or
+misuses, if counts differ, or if terrazzo's reserved / allocated is more than 0.01 above that of expandable segments.
 
 With --streams the programs are those of streams.py, which use several streams. Each is recorded, too, and a second line
-has what it needs, whoever serves it (docs/replay.md, "The bound"), by its own order alone and where work completes 500
+tells what it needs from any allocator (docs/replay.md, "The bound"), by its own order alone and if work completes 500
 events late; and, as parts of the batches of 64 frees or 64 MiB, the events that terrazzo recorded and queried, and its
 questions about captures in frees (these by replay, 500 events late). Exit status 1 also if terrazzo reserves more than
-expandable segments do; more than 1.05 of the peak allocated where the bound by order alone is at most that; or if there
-are more events or questions than batches.
+expandable segments do; more than 1.05 of the peak allocated although the bound by order alone is at most that; or if
+there are more events or questions than batches.
 """
 import argparse
 import json
@@ -33,11 +33,11 @@ RUNNER = SOURCE / "bench" / "workloads" / "run_program.py"
 NAMES = list(json.loads((RUNNER.parent / "workloads_reference.json").read_text())["programs"])
 STREAMS = {"fsdp2": ["--world-size=8"], "fsdp1": ["--world-size=8"], "pipeline_1f1b": ["--world-size=4", "--ranks=1"],
            "offload_optimizer": [], "offload_activations": [], "loader": [], "graphs": [], "service": [], "threads": []}
-NEVER, LATE = 2**32 - 1, 500  # of work, in events of the trace
+NEVER, LATE = 2**32 - 1, 500  # how late work completes, in events of the trace
 NEEDED = 1.05
 WAYS = ("native", "expandable", "terrazzo")
 MARGIN = 0.01
-QUIET = {"OPENBLAS_NUM_THREADS": "1"}  # NumPy's idle threads spin, for longer than all that is compared here
+QUIET = {"OPENBLAS_NUM_THREADS": "1"}  # NumPy's idle threads spin for longer than anything compared here
 
 
 class Failure(Exception):
@@ -73,7 +73,7 @@ def replay(trace, lag):
 
 
 def needs(env, name, work):
-    """What a program of several streams needs, as parts of its peak, and its batches of frees."""
+    """What a program of several streams needs, as multiples of its peak, and its batches of frees."""
     with tempfile.TemporaryDirectory() as folder:
         run(env, name, "native", work, [f"--record={folder}/program.trace"])
         trace, = Path(folder).glob("*.trace")
@@ -84,7 +84,7 @@ def needs(env, name, work):
 
 
 def for_batches(ours, need):
-    """Name -> events, or questions, as a part of the batches of frees."""
+    """Name -> events, or questions, per batch of frees."""
     counts = {"events recorded": ours["own_calls"].get("event_record", 0),
               "queried": ours["own_calls"].get("event_query", 0), "questions about captures in frees": need["asked"]}
     return {key: count / max(1, need["batches"]) for key, count in counts.items()}
@@ -95,7 +95,7 @@ def ratio(figures):
 
 
 def wrong_with(rows, need):
-    """Texts: the requirements that one program misses; `need`: of a program of several streams."""
+    """Texts: the requirements that a program misses; `need`: only for a program of several streams."""
     native, expandable, ours = (rows[way][0] for way in WAYS)
     texts = [f"{key} {ours[key]}, native {native[key]}" for key in ("allocations", "kernels")
              if ours[key] != native[key]]
@@ -155,7 +155,7 @@ def main():
     unknown = set(args.names) - set(names)
     if unknown:
         parser.error(f"no program {', '.join(sorted(unknown))}; there are {', '.join(names)}")
-    # As pip does for what it installs.
+    # As pip does for packages that it installs.
     subprocess.run([Path(args.env) / "bin" / "python", "-m", "compileall", "-q", SOURCE / "python"], check=True)
     print(f"{'program':<20} {'allocator':<10} {'allocs':>8} {'kernels':>8} {'allocated':>9} {'reserved':>8} "
           f"{'ratio':>7} {'cpu s':>8} {'least':>7} {'most':>7} {'x':>6} {'program':>8} {'x':>6}", flush=True)

@@ -4,12 +4,12 @@
 
     traces.py [--json FILE] [--costs TABLE] [--fit] [--timings N] [NAME...]
 
-Prints a table; beside our figures those that PyTorch's allocator had on the same requests (reference.json).
+Prints a table; beside our figures those of PyTorch's allocator for the same requests (reference.json).
 Exit status 1 if a target is missed: peak reserved / peak allocated at most 1.03 for traces of one stream, for others at
 most 1.06 at lag 0 and 1.03 times the sum of the streams' own peaks at other lags; for traces of one stream driver time
 at most 1.5 times that of expandable_segments (its tiles x one create, map and set_access of 20 MiB); for all traces no
 out-of-memory, no wait and no violation, and, while a quarter of the device is left, no allocation that costs the driver
-more than 3 times what creating its size in tiles of 20 MiB costs. With --fit also, at lag 0: the smallest device at
+more than 3 times what it costs to create its size in tiles of 20 MiB. With --fit also, at lag 0: the smallest device at
 most 1.02 times the peak allocated, and driver time there at most 10 times that of the run at full capacity.
 """
 import argparse
@@ -32,7 +32,7 @@ TILE = "20MiB"
 MAX_FIT = 1.02
 FIT_TIME_FACTOR = 10
 
-COLUMNS = (  # head, width, what of a row
+COLUMNS = (  # head, width, a row's value
     ("trace", -14, lambda r: r["trace"]),
     ("policy", -8, lambda r: r["policy"]),
     ("lag", 3, lambda r: r["lag"]),
@@ -58,7 +58,7 @@ COLUMNS = (  # head, width, what of a row
 
 
 def run(*args):
-    """Standard output of the program; None if it failed for another reason than what a replay found."""
+    """Standard output of the program; None if it failed for any reason but what a replay found."""
     done = subprocess.run([CLI, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode in (1, 2):
         sys.stderr.write(done.stderr)

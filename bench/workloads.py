@@ -26,7 +26,7 @@ TOLERANCE = 0.005
 
 
 def run(env, name, allocator):
-    """The report of one run; a text if there is none."""
+    """The report of one run; if there is none, a text that says why."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.json"
         command = [CLI, "sim", f"--env={env}", "--memory=80GiB", f"--allocator={allocator}", f"--json={file}", "--",
@@ -44,7 +44,7 @@ def figures(report):
 
 
 def differences(found, wanted):
-    """Texts, one for each figure that is not near the reference."""
+    """Texts: one for each figure that is not near the reference."""
     pairs = [(key, found[key], wanted[key]) for key in ("allocated_bytes", "reserved_bytes", "allocations")]
     pairs += [(key, found["calls"].get(key, 0), count) for key, count in wanted["calls"].items()]
     return [f"{key} {value}, reference {reference}" for key, value, reference in pairs

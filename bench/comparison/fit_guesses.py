@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a search for the smallest device begins: what an earlier run has found. A wrong guess costs time, no more."""
+"""Where a search for the smallest device begins: at what an earlier run has found. A wrong guess only costs time."""
 import json
 from pathlib import Path
 
@@ -18,7 +18,7 @@ class Guesses:
         return self.bytes.get(self.name(workload, allocator, lag))
 
     def keep(self, rows):
-        """For later runs."""
+        """Keeps what was found, for later runs."""
         for row in rows:
             if row.get("fit_bytes") and "planner_bytes" not in row:
                 self.bytes[self.name(row["workload"], row["allocator"], row["lag"])] = row["fit_bytes"]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generated workloads: each a short function that asks a Program for memory, the same at every run of a seed.
+"""Generated workloads: each a short function that asks a Program for memory, the same in every run with a seed.
 
-A Program writes what it is asked for as a log of RMM, which `terrazzo replay` reads. Its peak of live bytes is the
-lower bound of what any allocator needs for it.
+A Program writes the requests as an RMM log, which `terrazzo replay` reads. Its peak of live bytes is the least that any
+allocator needs for it.
 """
 import random
 
@@ -12,7 +12,7 @@ WORKLOADS = {}
 
 
 def workload(function):
-    """Makes the function a workload of its name."""
+    """Registers the function as a workload, by its name."""
     WORKLOADS[function.__name__] = function
     return function
 
@@ -24,7 +24,7 @@ class Program:
         to.write("Thread,Time,Action,Pointer,Size,Stream\n")
 
     def take(self, size, stream=0):
-        """A new allocation; its name."""
+        """Makes an allocation; returns its name."""
         size = max(1, int(size))
         self.made += 1
         self.requests += 1
@@ -42,13 +42,13 @@ class Program:
             self.to.write(f"0,0,free,{name * UNIT:#x},{size},{stream * 256:#x}\n")
 
     def model(self, layers, bytes_each):
-        """Weights and the optimizer's state of as many layers, in parts as a transformer's."""
+        """Weights and optimizer state of so many layers, in parts like a transformer's."""
         return [self.take(bytes_each * part * copies / 16) for _ in range(layers) for copies in (1, 2, 2)
                 for part in (4, 4, 4, 2, 2)]
 
 
 def train_step(p, layers, activation, gradient=0):
-    """Forward keeps activations, backward gives them back in reverse; each layer has short-lived memory."""
+    """Forward keeps activations, backward frees them in reverse; each layer has short-lived memory."""
     kept = []
     for _ in range(layers):
         work = p.take(activation * 2)
@@ -83,7 +83,7 @@ def growing_kv_cache(p, scale=1):
 
 @workload
 def lru_cache(p, scale=1):
-    """Blocks of 1 to 32 MiB; the one used least recently goes."""
+    """Blocks of 1 to 32 MiB; the least recently used one is evicted."""
     entries, bytes_of, limit = {}, {}, 16 << 30
     held = 0
     for _ in range(int(30000 * scale)):
@@ -130,7 +130,7 @@ def detection(p, scale=1):
 
 @workload
 def mixture_of_experts(p, scale=1):
-    """Each layer sends its tokens to eight experts, as many as chance has it."""
+    """Each layer sends its tokens to eight experts, a random number to each."""
     p.model(16, 96 * MIB)
     for _ in range(int(60 * scale)):
         kept = []
@@ -166,7 +166,7 @@ def pipeline(p, scale=1):
 
 @workload
 def generation_and_training(p, scale=1):
-    """A policy that generates with a growing cache, then trains on what it has said."""
+    """A policy that generates with a growing cache, then trains on what it has generated."""
     p.model(16, 192 * MIB)
     for _ in range(int(12 * scale)):
         caches = [[p.take(MIB) for _ in range(16)] for _ in range(8)]
@@ -191,7 +191,7 @@ def curriculum(p, scale=1):
 
 @workload
 def largest_batch(p, scale=1):
-    """Twice the batch until it is too large, then what lies between, as tools do that search for it."""
+    """Doubles the batch until it is too large, then halves the interval, as tools that search for a batch size do."""
     p.model(24, 64 * MIB)
     sample, limit = 9 * MIB, 40 << 30
     low, high = 1, None
@@ -208,7 +208,7 @@ def largest_batch(p, scale=1):
 
 @workload
 def service(p, scale=1):
-    """A million operations of requests with lives of all lengths, no leak."""
+    """A million requests with lives of all lengths, and no leak."""
     live = []
     while p.requests < 1000000 * scale:
         kind = p.random.random()
@@ -237,7 +237,7 @@ def random_allocations(most_mib, count):
 
 
 def multi_stream(streams):
-    """Four kernels of a stream after each other, each with memory of its own."""
+    """Four kernels one after another on a stream, each with memory of its own."""
     def run(p, scale=1):
         for step in range(int(4000 * min(1, scale))):
             stream = step % streams + 1
@@ -254,7 +254,7 @@ for number in (1, 2, 4):
 
 
 def write(name, path, scale=1):
-    """Writes the workload's trace; its requests and lower bound."""
+    """Writes the workload's trace; returns its requests and lower bound."""
     with open(path, "w", encoding="ascii") as to:
         program = Program(to)
         WORKLOADS[name](program, scale)

@@ -10,7 +10,7 @@ from .peer_build import BUILD, WORK
 STEP = 2 << 20
 ROOM = 80 << 30
 SECONDS = 300
-PLAN_STEPS = 600000000      # of the offline planner: some seconds
+PLAN_STEPS = 600000000      # of the offline planner: they take some seconds
 
 
 def environment_of(allocator, capacity, costs):
@@ -28,7 +28,7 @@ def environment_of(allocator, capacity, costs):
 
 
 def end_of(done):
-    """Why a process ended that should not have."""
+    """Why a process failed."""
     lines = done.stderr.strip().splitlines()
     if done.returncode < 0:
         return f"ended by {signal.Signals(-done.returncode).name}" + (f": {lines[-1]}" if lines else "")
@@ -36,7 +36,7 @@ def end_of(done):
 
 
 def run_harness(environment, *words):
-    """What the run found; {"failed": why} where it did not end."""
+    """What the run found; {"failed": why} if it did not end well."""
     try:
         done = subprocess.run([str(WORK / "harness"), *map(str, words)], env=environment, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True, errors="replace", timeout=SECONDS)
@@ -56,7 +56,7 @@ def harness(allocator, *words, capacity=ROOM, costs="a100"):
 
 
 def plan(trace, share=1):
-    """What an offline planner reaches."""
+    """The memory that an offline planner's plan needs."""
     return run_harness(os.environ | {"LD_LIBRARY_PATH": str(WORK / "sim")}, "--trace", trace, "--plan",
                        int(PLAN_STEPS * share))
 
@@ -70,8 +70,8 @@ def serves(found):
 
 
 def smallest(enough, least, most, guess=None):
-    """The smallest number from `least` to `most` that is enough, where all above it are too; None: there is none. From
-    the guess it goes in growing strides, then halves: few tries where the guess is near."""
+    """The smallest number from `least` to `most` that is enough, if all above it are too; None: none is. Searches from
+    the guess in growing strides, then halves: a good guess needs few tries."""
     low, high, stride = least - 1, most + 1, 1 if guess else 8
     at = min(max(guess or least, least), most)
     while high - low > 1:
@@ -90,8 +90,8 @@ def smallest(enough, least, most, guess=None):
 
 
 def smallest_device(allocator, trace, room, lag=0, guess=None):
-    """Bytes of the smallest device that serves all, in steps of 2 MiB, and the driver's time there; `room` is a run
-    with room, `guess` bytes near which to begin."""
+    """Bytes of the smallest device that serves all requests, in steps of 2 MiB, and the driver's time there; `room`: a
+    run on a large device, `guess`: where to begin, in bytes."""
     if not serves(room):
         return {}
     found = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The allocators: which there are, where their packages come from, and how their files are compiled."""
+"""The allocators: which there are, where their packages come from, and how to compile their files."""
 import ctypes.util
 import os
 import subprocess
@@ -14,7 +14,7 @@ TORCH_VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
 
 
 class Missing(Exception):
-    """An allocator cannot be had here; the text says why."""
+    """An allocator is not available here; the text says why."""
 
 
 @dataclass
@@ -22,10 +22,10 @@ class Allocator:
     name: str
     source: Path
     options: str = ""
-    needs: str = ""                 # torch, or the library of a package
+    needs: str = ""                 # "torch", or a package's library
     package: str = ""
     environment: dict = field(default_factory=dict)
-    fits: bool = True               # its smallest device is searched, and its host time measured
+    fits: bool = True               # search its smallest device, and measure its host time
     on_host: bool = False
     library: Path = None            # once compiled
 
@@ -36,7 +36,7 @@ def torch(name, options, fits):
 
 
 def model(name, least):
-    """Of GMLake; `least`: of the blocks that it stitches, in MiB."""
+    """The model of GMLake; `least`: the smallest blocks that it stitches, in MiB."""
     return Allocator(name, PEERS / "peer_model_gmlake.cpp", options=least, fits=False)
 
 
@@ -44,7 +44,7 @@ def on_host(name, package, library):
     return Allocator(name, PEERS / "peer_host.c", needs=library, package=package, fits=False, on_host=True)
 
 
-# A file of bench/peers/ that is not named here is an allocator too, without options.
+# Any other file of bench/peers/ is an allocator too, without options.
 SHIPPED = (
     Allocator("terrazzo", PEERS / "peer_terrazzo.c"),
     torch("torch", "", True),
@@ -79,7 +79,7 @@ def run(*command):
 
 
 def find_package(package, library):
-    """The library's file: an installed one, or that of the distribution's package, unpacked under the build tree."""
+    """The library's file: the installed one, or one from the distribution's package, unpacked under the build tree."""
     if ctypes.util.find_library(library.removeprefix("lib").partition(".so")[0]):
         return library
     folder = WORK / "packages"
@@ -96,7 +96,7 @@ def find_package(package, library):
 
 
 def find_torch(environment):
-    """The environment's packages; without one it is set up, as `terrazzo sim --setup` does."""
+    """The environment's packages; sets an environment up by `terrazzo sim --setup` if there is none."""
     folder = Path(environment) if environment else BUILD / "torch-env"
     if not (folder / "terrazzo-sim.json").exists():
         run(BUILD / "bin" / "terrazzo", "sim", "--setup", folder)
@@ -125,7 +125,7 @@ def torch_flags(packages):
 
 
 def flags_of(allocator, environment):
-    """The compiler's flags, and what tells the library from that of another version."""
+    """The compiler's flags, and a suffix that tells apart libraries of different versions."""
     if allocator.needs == "torch":
         packages = find_torch(environment)
         return torch_flags(packages), "-" + torch_version(packages)
@@ -137,7 +137,7 @@ def flags_of(allocator, environment):
 
 
 def compile_peer(allocator, environment):
-    """Makes allocator.library. Raises Missing."""
+    """Compiles allocator.library. Raises Missing."""
     cxx = allocator.source.suffix != ".c"
     compiler = os.environ.get("CXX", "c++") if cxx else os.environ.get("CC", "cc")
     flags, version = flags_of(allocator, environment)
@@ -151,7 +151,7 @@ def compile_peer(allocator, environment):
 
 
 def prepare(names, extra, environment, say):
-    """Allocators that are ready, by name; says which are left out."""
+    """The allocators that are ready, by name; says which are left out."""
     ready = {}
     for allocator in all_allocators(extra):
         if names and allocator.name not in names:

@@ -3,8 +3,8 @@
 GIB = 1 << 30
 BEGIN, END = "<!-- Made by bench/contest.py. -->", "<!-- End of what bench/contest.py makes. -->"
 
-# Measured elsewhere, RMM 26.08 on a simulated device: its wheel needs a real driver. Smallest devices in steps of 0.25
-# GiB, in GiB: pool, arena.
+# RMM 26.08, measured elsewhere on a simulated device, since its wheel needs a real driver. Smallest devices in GiB, in
+# steps of 0.25: pool, arena.
 RMM = {"llama7b_ckpt": (65.75, 65.50), "lora7b": (47.00, 47.25), "resnet50": (21.75, 22.00), "vit": (28.00, 28.00),
        "gpt1b3_offload": (18.75, 18.00)}
 
@@ -28,7 +28,7 @@ KINDS = ("recorded", "generated", "rmm", "micro")
 
 def by_workload(rows, kinds, lag):
     found = {}
-    if "micro" not in kinds:  # micros stay in the order of their table
+    if "micro" not in kinds:  # micros keep the order of their table
         rows = sorted(rows, key=lambda row: (KINDS.index(row["kind"]), row["workload"]))
     for row in rows:
         if row["kind"] in kinds and row["lag"] == lag:

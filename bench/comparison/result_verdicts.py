@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What terrazzo is to reach, and where it does not: one line for each target."""
+"""The targets of terrazzo, and where it misses them: one line for each target."""
 from .result_tables import table
 
 MIB = 1 << 20
 OWN, TORCH, EXPANDABLE = "terrazzo", "torch", "torch_expandable"
-SHOWN = 6        # misses that a line names
+SHOWN = 6        # how many misses a line names
 
 
 class Target:
-    """Counts the cases of a target, and what those miss by that miss it."""
+    """Counts the cases of a target, and by how much some miss it."""
     def __init__(self, name):
         self.name, self.cases, self.misses = name, 0, []
 
@@ -145,7 +145,7 @@ def of_host(rows):
 
 
 def verdicts(rows):
-    """A Markdown table; "" where terrazzo did not run."""
+    """A Markdown table; "" if terrazzo did not run."""
     found = Rows(rows)
     targets = [*of_devices(found), *of_memory(found), *of_calls(found), *of_host(found)]
     lines = [target.line() for target in targets if target.cases]

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The program of the harness, whose code is in the libcuda.so.1 beside it.
+ * The harness's program; its code is in the libcuda.so.1 beside it.
  */
 int bench_harness(int argc, char **argv);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Time inside the simulated driver, by the hooks of -finstrument-functions.
+ * Measures time inside the simulated driver, by the hooks of -finstrument-functions.
  */
 #include "driver_clock.h"
 

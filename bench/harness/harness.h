@@ -2,7 +2,7 @@
  *
  * One run of one workload by one allocator (bench/peers/), on a simulated device that the environment configures
  * (lookalike/README.md). Private to bench/harness/, which is linked into a libcuda.so.1 of its own, so that it reaches
- * the machine behind the CUDA that the allocator uses.
+ * the machine behind the allocator's CUDA.
  */
 #ifndef TRZ_BENCH_HARNESS_H
 #define TRZ_BENCH_HARNESS_H
@@ -14,7 +14,7 @@
 
 struct harness {
 	const struct peer *peer;
-	sim *sim;                /* NULL: the allocator is the host's, and no work is done */
+	sim *sim;                /* NULL: the allocator gives host memory, and no work is done */
 	trz_context context;
 	uint64_t capacity;
 	json_t *row;             /* what the run has found */
@@ -23,7 +23,7 @@ struct harness {
 /* Prints why, and ends the process with status 2. */
 _Noreturn void harness_fail(const char *what, const char *why);
 
-/* A stream of the program's. */
+/* Makes a stream of the program's. */
 trz_status harness_stream(bool blocking, trz_stream *out);
 
 /* Makes the primary context current in the calling thread. */
@@ -34,10 +34,10 @@ void harness_add_driver(struct harness *h);
 
 void harness_replay(struct harness *h, const char *trace, uint64_t lag);
 
-/* What an offline planner reaches for the trace in about so many steps, some tens of millions a second. */
+/* What an offline planner needs for the trace; takes about so many steps, some tens of millions a second. */
 void harness_plan(struct harness *h, const char *trace, uint64_t most_steps);
 
-/* A micro by its name; NULL: prints all names. false: there is none such. */
+/* Runs a micro by its name; NULL: prints all names. false: no micro has this name. */
 bool harness_micro(struct harness *h, const char *name, unsigned divisor);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The command: which allocator, which workload, and one line of JSON.
+ * The command: runs one allocator on one workload, and prints one line of JSON.
  */
 #include "harness.h"
 
@@ -125,7 +125,7 @@ static void open_device(struct harness *h)
 	harness_enter(h);
 }
 
-/* The device first: what the peer links may ask for it as it is loaded. */
+/* Opens the device first: libraries that the peer links may ask for it while they are loaded. */
 static void load(struct harness *h, const struct command *c)
 {
 	open_device(h);
@@ -161,5 +161,5 @@ int bench_harness(int argc, char **argv)
 	json_dumpf(h.row, stdout, JSON_COMPACT);
 	putchar('\n');
 	fflush(stdout);
-	_Exit(0);  /* what allocators do at exit is not measured */
+	_Exit(0);  /* skips what allocators do at exit, which is not measured */
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Micros: pairs of a free and an allocation, whose time is measured. Sizes and order come from seed 1.
+ * Micros: measures pairs of a free and an allocation. Sizes and order come from seed 1.
  */
 #include "harness.h"
 
@@ -20,7 +20,7 @@ enum { PASSES = 5, PATTERN = 1 << 16, MOST_STREAMS = 32, MOST_THREADS = 2, BATCH
 
 enum shape {
 	PAIRS,      /* one thread; an allocation keeps to its slot's stream */
-	HANDED,     /* what one stream has written another reads, and it is freed */
+	HANDED,     /* one stream writes memory, another reads it, and it is freed */
 	THREADS,    /* two threads, each on a stream of its own */
 	GIVEN_BACK  /* all are allocated, nine in ten are freed, the cache is emptied */
 };
@@ -32,7 +32,7 @@ struct micro {
 	size_t live;            /* allocations held at a time, by each thread */
 	uint64_t pairs;         /* in a pass */
 	unsigned streams;
-	bool host;              /* a host has the memory too */
+	bool host;              /* allocators of host memory take part */
 };
 
 static const struct micro micros[] = {
@@ -61,7 +61,7 @@ struct run {
 	trz_stream streams[MOST_STREAMS];
 	unsigned first_stream, stream_count;  /* of this run */
 	uint64_t pairs, next;
-	uint64_t own_ticks;                   /* of the newest pass, without the driver's */
+	uint64_t own_ticks;                   /* of the newest pass, without those in the driver */
 	atomic_uint *awaited;
 };
 
@@ -106,8 +106,8 @@ static inline void pair(struct run *r)
 	r->held[slot] = take(r, sizes[i % PATTERN], stream);
 }
 
-/* Records the event on the first stream and lets the second wait for it; what the allocator is told of it counts, what
- * the program asks of the device does not. */
+/* Records the event on the first stream and makes the second wait for it. Returns the time of the program's own driver
+ * calls, which does not count; telling the allocator does. */
 static uint64_t order(const struct run *r, trz_event event)
 {
 	const struct peer *peer = r->h->peer;
@@ -127,7 +127,7 @@ static uint64_t order(const struct run *r, trz_event event)
 	return spent;
 }
 
-/* Written on the first stream, read on the second, as the event orders; freed in the first one's order. */
+/* One pair: memory is written on the first stream, read on the second behind an event, freed in the first's order. */
 static uint64_t hand_over(struct run *r, trz_event event)
 {
 	const struct peer *peer = r->h->peer;
@@ -179,7 +179,7 @@ static void *work(void *argument)
 	return NULL;
 }
 
-/* A pass of all threads; nanoseconds a pair, of each thread. */
+/* Makes a pass of all threads; returns nanoseconds per pair of each thread. */
 static double timed_pass(struct run *runs, unsigned count)
 {
 	pthread_t threads[MOST_THREADS];
@@ -206,7 +206,7 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The time of single pairs, in a pass of its own. */
+/* Adds the times of single pairs, from a pass of their own. */
 static void add_quantiles(struct run *r)
 {
 	struct latency latency;
@@ -238,7 +238,7 @@ static uint64_t live_bytes(const struct run *r)
 	return bytes;
 }
 
-/* The most that lived at a time, of one thread: the pairs once more, without memory. */
+/* The most bytes that one thread held at a time: repeats the pairs without memory. */
 static uint64_t peak_bytes(const struct run *r)
 {
 	uint64_t *held = calloc(r->m->live, sizeof *held), live = 0, peak = 0;

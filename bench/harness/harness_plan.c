@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an offline planner reaches: addresses for all requests of a trace, whose sizes and lives are known beforehand.
- * Blocks are placed one after another, each in a gap between those already placed that live while it does: in the order
- * of their requests, as an allocator must; in that order, but beside a block that ends when they do; by size, by bytes
- * times life, by life. Then, from the best of these orders, the block that kept a plan from being smaller than the best
- * so far is placed earlier, again and again, until a plan needs no more than what lives or the steps are spent. Steps
- * are counted, not timed, so a plan repeats.
+ * An offline planner: finds addresses for all requests of a trace, whose sizes and lives it knows beforehand. It places
+ * blocks one after another, each in a gap between those placed that live while it does: in the order of their requests,
+ * as an allocator must; in that order, but beside a block that ends when they do; by size, by bytes times life, by
+ * life. Then, from the best of these orders, it moves up the block that kept a plan from beating the best so far, again
+ * and again, until a plan needs no more than what lives or the steps are spent. It counts steps, not time, so a plan
+ * repeats.
  */
 #include "harness.h"
 
@@ -34,18 +34,18 @@ struct plan {
 	size_t count;
 	uint64_t *bytes;
 	uint32_t *last;
-	uint64_t *at;              /* where it was placed */
-	uint64_t *placed;          /* a bit for each */
+	uint64_t *at;              /* where each block was placed */
+	uint64_t *placed;          /* a bit for each block */
 	struct stride *strides;
-	struct stride living;      /* of place_in_time */
+	struct stride living;      /* for place_in_time: the blocks that live now */
 	uint32_t *dying, *dead_before;  /* blocks in the order of their ends, and how many end before each request */
-	struct place *near;        /* of find_gap: what began within the block's life, or in its stride before it */
+	struct place *near;        /* for find_gap: blocks that began within the block's life, or in its stride before it */
 	uint32_t *order;
-	uint64_t *key;             /* of by_key */
+	uint64_t *key;             /* for by_key */
 	uint64_t live_peak, best, steps, most_steps;
 	unsigned tries;
-	bool tightest;             /* in the smallest gap that will do; else in the lowest */
-	uint64_t aim;              /* of find_gap_beside: a plan must not need more */
+	bool tightest;             /* place in the smallest gap that will do; else in the lowest */
+	uint64_t aim;              /* for find_gap_beside: a plan must not need more */
 };
 
 static void *room_for(size_t count, size_t size)
@@ -103,7 +103,7 @@ static int by_address(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Placed blocks that begin in the block's stride before it and live on, or begin while it lives; by address. */
+/* Lists placed blocks that begin in the block's stride before it and live on, or begin while it lives; by address. */
 static size_t gather_near(struct plan *p, uint32_t block)
 {
 	size_t count = 0, first = block / STRIDE * STRIDE;
@@ -119,7 +119,7 @@ static size_t gather_near(struct plan *p, uint32_t block)
 	return count;
 }
 
-/* Where the block goes. */
+/* The address for the block. */
 static uint64_t find_gap(struct plan *p, uint32_t block)
 {
 	const struct stride *s = &p->strides[block / STRIDE];
@@ -142,7 +142,7 @@ static uint64_t find_gap(struct plan *p, uint32_t block)
 	return best_at == UINT64_MAX ? top : best_at;
 }
 
-/* Where the first place is that does not begin before the address. */
+/* The index of the first place that does not begin before the address. */
 static size_t find_place(const struct stride *s, uint64_t at)
 {
 	size_t low = 0, high = s->count;
@@ -192,8 +192,8 @@ static void put(struct plan *p, uint32_t block, uint64_t at)
 
 enum { ALL_PLACED = -1, SPENT = -2 };
 
-/* Places all in their order, none above `target`; the place in the order of the first that would be, if any, or that
- * the steps are spent. *top: what the plan needs. */
+/* Places all blocks in their order, none above `target`. Returns the position of the first that would lie above, or
+ * ALL_PLACED, or SPENT. *top: what the plan needs. */
 static long place_all(struct plan *p, uint64_t target, uint64_t *top)
 {
 	*top = 0;
@@ -214,7 +214,7 @@ static long place_all(struct plan *p, uint64_t target, uint64_t *top)
 	return ALL_PLACED;
 }
 
-/* The gap among those that live now. */
+/* A gap among the blocks that live now. */
 static uint64_t find_gap_now(const struct plan *p, uint64_t need)
 {
 	const struct stride *s = &p->living;
@@ -258,7 +258,7 @@ static uint64_t find_gap_beside(const struct plan *p, uint32_t block)
 	return best_at;
 }
 
-/* All in the order of their requests, which is fast; UINT64_MAX: the aim is too low. */
+/* Places all blocks in the order of their requests, which is fast; UINT64_MAX: the aim is too low. */
 static uint64_t place_in_time(struct plan *p)
 {
 	uint64_t most = 0;
@@ -324,7 +324,7 @@ static void try_order(struct plan *p, enum order order, bool tightest, uint32_t 
 	*kept_tightest = tightest;
 }
 
-/* The block at `from` goes to the place `to` before it. */
+/* Moves the block at `from` up to the position `to`. */
 static void move_up(uint32_t *order, size_t from, size_t to)
 {
 	uint32_t block = order[from];
@@ -332,7 +332,7 @@ static void move_up(uint32_t *order, size_t from, size_t to)
 	order[to] = block;
 }
 
-/* Aims between the best plan and what lives; who does not fit under that is placed earlier the next time. */
+/* Aims between the best plan and what lives; places a block that does not fit below earlier the next time. */
 static void improve(struct plan *p)
 {
 	enum { PATIENCE = 64 };
@@ -348,7 +348,7 @@ static void improve(struct plan *p)
 			move_up(p->order, (size_t)stopped, (size_t)stopped / (failed % 3 ? 2 : 64));
 			failed++;
 		} else {
-			return;  /* spent, or the first block is too large */
+			return;  /* the steps are spent, or the first block is too large */
 		}
 		if (failed == PATIENCE) {
 			gap = gap < 64 ? gap * 2 : gap;
@@ -357,7 +357,7 @@ static void improve(struct plan *p)
 	}
 }
 
-/* Halves between what lives and the best plan, for blocks that are placed beside those that end when they do. */
+/* Searches by halves between what lives and the best plan, placing blocks beside those that end when they do. */
 static void place_beside(struct plan *p)
 {
 	enum { HALVINGS = 12 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A trace through the allocator, stamped and checked as by `terrazzo replay`.
+ * Plays a trace through the allocator, stamping and checking memory as `terrazzo replay` does.
  */
 #include "harness.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An allocator as the benchmark sees it: each file of this folder is compiled into a shared object of its own and
- * defines `bench_peer`. It uses CUDA as on any machine; the device is simulated (bench/README.md).
+ * An allocator as the benchmark sees it: each file of this folder defines `bench_peer`, and is compiled into a shared
+ * object of its own. It uses CUDA as on any machine; the device is simulated (bench/README.md).
  */
 #ifndef TRZ_BENCH_PEER_H
 #define TRZ_BENCH_PEER_H
@@ -13,37 +13,37 @@
 extern "C" {
 #endif
 
-/* Streams and events are CUDA's: CUstream, CUevent. A primary context is current. Functions that are not said to be
- * optional exist. */
+/* Streams and events are CUDA's: CUstream, CUevent. A primary context is current. Functions are required unless their
+ * comment says "Optional". */
 struct peer {
-	/* Gives host memory: it is measured for its time alone. */
+	/* It gives host memory: only its time is measured. */
 	int on_host;
 
-	/* Before all others, with the allocator's options in comparison/peer_build.py. 0: it is ready. */
+	/* Called first, with the allocator's options in comparison/peer_build.py. 0: it is ready. */
 	int (*open)(const char *options);
 	void (*close)(void);
 
-	/* Memory for work on `stream`; NULL: there is none. From any thread. */
+	/* Allocates for work on `stream`; NULL: there is no memory. Called from any thread. */
 	void *(*alloc)(size_t size, void *stream);
 
-	/* Gives it back. It was allocated on `own`; `last`, most often the same, has the last work on it. From then on the
-	 * memory may serve work that is enqueued on `own`, and other work once all that uses it is complete. */
+	/* Frees memory that was allocated on `own`; `last`, most often the same, has the last work on it. From then on the
+	 * memory may serve work enqueued on `own`, and other work once all that uses it is complete. */
 	void (*free)(void *pointer, void *own, void *last);
 
-	/* One more stream works on it. NULL: `free` waits for all work. */
+	/* Tells that one more stream works on the memory. NULL: `free` waits for all work. */
 	void (*record_stream)(void *pointer, void *stream);
 
-	/* Returns to the device what nobody has. Optional. */
+	/* Returns free memory to the device. Optional. */
 	void (*empty_cache)(void);
 
-	/* Around the program's records of events and waits of streams for them, `done` not 0 where the driver did it; the
-	 * end has what the beginning returned. Optional, all four or none. */
+	/* Called around the program's records of events and streams' waits for them. `done` is not 0 if the driver did it;
+	 * `token` is what the beginning returned. Optional, all four or none. */
 	uint64_t (*record_begin)(void *event, void *stream);
 	void (*record_end)(void *event, void *stream, uint64_t token, int done);
 	uint64_t (*wait_begin)(void *stream, void *event);
 	void (*wait_end)(void *stream, void *event, uint64_t token, int done);
 
-	/* Host memory of the allocator's own structures, in bytes. Optional. */
+	/* Bytes of host memory that the allocator's own structures take. Optional. */
 	uint64_t (*metadata)(void);
 };
 

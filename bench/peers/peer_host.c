@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An allocator of host memory, jemalloc or mimalloc of the distribution's packages: what it takes for a request.
+ * An allocator of host memory, jemalloc or mimalloc from the distribution's packages: for its time per request.
  */
 #include "bench_peer.h"
 
@@ -10,14 +10,14 @@
 static void *(*host_malloc)(size_t size);
 static void (*host_free)(void *pointer);
 
-/* mimalloc's own name of a function, if the library has it, else C's. */
+/* Finds a function by mimalloc's own name, if the library has that, else by C's. */
 static void *find(void *library, const char *own, const char *name)
 {
 	void *found = dlsym(library, own);
 	return found ? found : dlsym(library, name);
 }
 
-/* The options are the library's file. */
+/* `options`: the library's file. */
 static int load(const char *options)
 {
 	void *library = dlopen(options, RTLD_NOW | RTLD_LOCAL);

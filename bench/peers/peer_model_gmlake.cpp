@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A model of GMLake (Guo et al., ASPLOS 2024), written anew from what abstracts and summaries tell of its policy;
- * GMLake itself is a patch of an old PyTorch (bench/README.md says what is assumed). Memory comes in handles of 2 MiB.
+ * A model of GMLake (Guo et al., ASPLOS 2024), written anew from what abstracts and summaries tell of its policy:
+ * GMLake itself is a patch of an old PyTorch (bench/README.md says what is assumed). Memory comes in 2 MiB handles.
  * A primitive block is a run of them at an address of its own; a stitched block maps the handles of several primitive
  * blocks once more, at one address. A request takes, in this order: a free block of exactly its size (S1); the smallest
- * larger primitive block, which is split (S2); free primitive blocks, the largest first, stitched (S3), with a new one
- * for what they lack (S4); nothing, once all that is free has been given back (S5). Requests below 2 MiB split blocks
- * of 2 MiB.
+ * larger primitive block, which it splits (S2); free primitive blocks, the largest first, stitched (S3), with a new one
+ * for the rest (S4); nothing, once all free memory has been returned (S5). Requests below 2 MiB split blocks of 2 MiB.
  */
 #include <algorithm>
 #include <cstdint>
@@ -54,7 +53,7 @@ constexpr uint64_t chunk = 2 << 20, unit = 512;
 constexpr uint64_t device_location = 1, read_write = 3, no_timing = 2;
 constexpr uint64_t most_stitched = 4;  /* addresses of stitched blocks, as a multiple of the memory */
 
-/* What a request below 2 MiB or above has, and on which stream. */
+/* Free blocks serve one stream, and requests either below 2 MiB or above. */
 struct lane {
 	void *stream;
 	bool small;
@@ -83,17 +82,17 @@ struct stitched {
 	struct lane lane;
 	std::vector<primitive *> parts;
 	unsigned active_parts = 0;
-	uint64_t used = 0;  /* when, for the least recently used */
+	uint64_t used = 0;  /* when it was last used */
 };
 
-/* What a pointer of the program's stands for. */
+/* What a pointer that the program has stands for. */
 struct given {
 	primitive *block = nullptr;
 	stitched *sewn = nullptr;
-	std::vector<void *> streams = {};  /* others that use it */
+	std::vector<void *> streams = {};  /* other streams that use it */
 };
 
-/* Freed, but other streams' work may still use it. */
+/* Memory that is freed but that other streams' work may still use. */
 struct late {
 	given what;
 	std::vector<void *> events;
@@ -172,7 +171,7 @@ void set_active(primitive *block, bool active)
 	}
 }
 
-/* A new free block; nullptr: the device has not that much. */
+/* Makes a free block; nullptr: the device does not have so much. */
 primitive *create(uint64_t size, lane of)
 {
 	const properties what = {1, 0, {device_location, 0}, nullptr, {}};
@@ -194,7 +193,7 @@ primitive *create(uint64_t size, lane of)
 	return block;
 }
 
-/* Cuts a free block; the rest is a block of its own, and stitched blocks have both. */
+/* Cuts a free block; the rest becomes a block of its own, and stitched blocks keep both. */
 void split(primitive *block, uint64_t size)
 {
 	primitive *rest = new primitive{block->in, block->address + size, block->size - size, block->lane};
@@ -212,7 +211,7 @@ void split(primitive *block, uint64_t size)
 	free_blocks[block->lane].add(rest);
 }
 
-/* Two free parts of a segment that the same stitched blocks have, or none. */
+/* Whether these are free parts of a segment that belong to the same stitched blocks, or to none. */
 bool may_join(const primitive *block, const primitive *next)
 {
 	return block && next && !block->active && !next->active && block->users == next->users;
@@ -253,7 +252,7 @@ void drop(stitched *block)
 	const std::vector<primitive *> parts = std::move(block->parts);
 	delete block;
 	std::set<primitive *> left(parts.begin(), parts.end());
-	while (!left.empty()) {  /* a merge may take others of them with it */
+	while (!left.empty()) {  /* joining may remove others of them */
 		primitive *part = *left.begin();
 		left.erase(part);
 		if (may_join(part, part->after))
@@ -262,7 +261,7 @@ void drop(stitched *block)
 	}
 }
 
-/* Takes the addresses of the stitched blocks that were unused for longest, where there are too many. */
+/* If there are too many addresses of stitched blocks, drops those unused for longest. */
 void drop_old()
 {
 	std::vector<std::pair<uint64_t, stitched *>> unused;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * No cache: a cuMemAlloc for each request, a wait for the device and a cuMemFree for each free.
+ * No cache: cuMemAlloc for each request; a wait for the device and cuMemFree for each free.
  */
 #include "bench_peer.h"
 
@@ -29,7 +29,7 @@ static void give(void *pointer, void *own, void *last)
 {
 	(void)own;
 	(void)last;
-	cuCtxSynchronize();  /* a free need not wait */
+	cuCtxSynchronize();  /* cuMemFree need not wait */
 	cuMemFree_v2((uintptr_t)pointer);
 }
 

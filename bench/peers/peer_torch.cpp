@@ -15,7 +15,7 @@
 
 #include "bench_peer.h"
 
-/* No header of the wheel declares it. */
+/* No header of the wheel declares this. */
 namespace c10::cuda::_internal {
 C10_CUDA_API void setHasPrimaryContext(bool (*has)(DeviceIndex));
 }
@@ -57,7 +57,7 @@ static void *take(size_t size, void *stream)
 	}
 }
 
-/* The allocator takes only what it made itself, so the pointer is lent to it as such. */
+/* The allocator accepts only pointers that it has made, so this one is wrapped as such for the call. */
 static void record_stream(void *pointer, void *stream)
 {
 	c10::DataPtr data(pointer, pointer, cache::get()->raw_deleter(), c10::Device(c10::kCUDA, 0));

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs as people run them, each a generator that yields after every step.
 
-Batch sizes and lengths are drawn from `rng`, so that a seed names one sequence of allocations. What a step leaves in
-a local variable lives on into the next one, as in a plain training loop.
+They draw batch sizes and lengths from `rng`, so that a seed names one sequence of allocations. What a step leaves in a
+local variable lives on into the next step, as in a plain training loop.
 """
 import torch
 import torch.nn.functional as F
@@ -90,7 +90,7 @@ def llama7b_sgd_nockpt(rng, steps):
 
 
 class LowRank(nn.Module):
-    """A frozen linear layer with a trained correction of low rank."""
+    """A frozen linear layer with a trained low-rank correction."""
 
     def __init__(self, base, rank=16):
         super().__init__()
@@ -118,8 +118,8 @@ def lora7b(rng, steps):
 
 
 class CountedGeneration:
-    """Lets generate() stop after a number of tokens: whether a sequence has ended is a value on the device, which
-    a simulated one does not compute."""
+    """Makes generate() stop after a number of tokens: whether a sequence has ended is a value on the device, which a
+    simulated device does not compute."""
 
     def __init__(self):
         from transformers.generation.utils import GenerationMixin
@@ -132,7 +132,7 @@ class CountedGeneration:
 
 
 def gen7b(rng, steps):
-    """Inference on a 7B LLaMA with a cache that grows: batch 1 to 16, prompts of 64 to 1024, 64 to 256 new tokens."""
+    """Inference on a 7B LLaMA with a growing cache: batch 1 to 16, prompts of 64 to 1024, 64 to 256 new tokens."""
     generation = CountedGeneration()
     model = llama()
     model.eval()
@@ -146,7 +146,7 @@ def gen7b(rng, steps):
 
 
 def gpt1b3_offload(rng, steps):
-    """A decoder of 1.3B, checkpointing, tensors for backward saved to pinned host memory."""
+    """A 1.3B decoder with checkpointing; tensors for backward are saved to pinned host memory."""
     model = llama(2048, 24, 8192, 32, 50304)
     model.train()
     model.gradient_checkpointing_enable()

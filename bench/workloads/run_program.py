@@ -34,7 +34,7 @@ def main():
     parser.add_argument("--steps", type=int)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    # cuDNN's attention is decided by its heuristics, which a stand-in does not have.
+    # Heuristics decide cuDNN's attention, and a stand-in does not have them.
     torch.backends.cuda.enable_cudnn_sdp(False)
     torch.manual_seed(0)
     program, steps = PROGRAMS[args.name]

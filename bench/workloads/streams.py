@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that use several streams, as people run them: generators like those of programs.py.
 
-Those that train on several ranks are one rank of a larger world (terrazzo sim --world-size).
+Programs that train on several ranks run as one rank of a larger world (terrazzo sim --world-size).
 """
 import os
 import queue
@@ -31,7 +31,7 @@ def train_step(model, optimizer, batch, length):
 # ---- several ranks ----
 
 def join():
-    """The default process group, over a store of the rank's own."""
+    """Makes the default process group, over a store of the rank's own."""
     import torch.distributed as dist
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl")
@@ -39,8 +39,8 @@ def join():
 
 
 def fsdp2(rng, steps):
-    """A LLaMA of 7B under fully_shard, a layer a group, bf16 with gradients reduced in fp32; one rank of 8. Each batch
-    has another length, as in fine-tuning."""
+    """A 7B LLaMA under fully_shard, one group for each layer, bf16 with gradients reduced in fp32; one rank of 8. The
+    length varies by batch, as in fine-tuning."""
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     dist = join()
     with torch.device("meta"):
@@ -60,7 +60,7 @@ def fsdp2(rng, steps):
 
 
 def fsdp1(rng, steps):
-    """A LLaMA of 7B under FullyShardedDataParallel with checkpointing; one rank of 8, batch 1 to 4 of 512 to 4096."""
+    """A 7B LLaMA under FullyShardedDataParallel with checkpointing; one rank of 8, batch 1 to 4 of 512 to 4096."""
     from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
     from torch.distributed.fsdp.wrap import ModuleWrapPolicy
     dist = join()
@@ -97,7 +97,7 @@ class Stage(nn.Module):
 
 
 def pipeline_1f1b(_rng, steps):
-    """The second of four stages of a LLaMA of 7B, 1F1B with 16 microbatches of one sequence of 2048."""
+    """The second of four stages of a 7B LLaMA, 1F1B with 16 microbatches of one sequence of 2048."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
     from transformers import LlamaConfig
     dist = join()
@@ -121,8 +121,8 @@ def pipeline_1f1b(_rng, steps):
 # ---- copies beside the computation ----
 
 class OffloadedAdamW:
-    """AdamW whose moments live in pinned host memory: one stream brings those of the next parameters while these are
-    updated, another one takes the last ones back."""
+    """AdamW whose moments live in pinned host memory: while it updates parameters, one stream brings the moments of the
+    next, and another takes the last ones back."""
 
     def __init__(self, parameters, ahead=2):
         self.parameters, self.ahead, self.steps = list(parameters), ahead, torch.zeros((), device="cuda")
@@ -156,7 +156,7 @@ class OffloadedAdamW:
 
 
 def offload_optimizer(rng, steps):
-    """A LLaMA of 0.5B whose moments live on the host, batches of up to 8 sequences of 512 to 2048."""
+    """A 0.5B LLaMA whose moments live on the host, batches of up to 8 sequences of 512 to 2048."""
     model = llama(1024, 24, 4096, 16, VOCABULARY)
     model.train()
     optimizer = OffloadedAdamW(model.parameters())
@@ -167,8 +167,8 @@ def offload_optimizer(rng, steps):
 
 
 class OffloadedActivations:
-    """What autograd saves of `least` bytes and more goes to pinned host memory on a copy stream, and comes back on it a
-    few tensors before backward asks. The device's copy is held until its copy out has been waited for."""
+    """Moves what autograd saves, of `least` bytes and more, to pinned host memory on a copy stream, and back on it a
+    few tensors before backward asks. Holds the device's copy until it has waited for the copy out."""
 
     def __init__(self, least=MIB, most_leaving=3, ahead=2):
         self.least, self.most_leaving, self.ahead = least, most_leaving, ahead
@@ -221,7 +221,7 @@ class OffloadedActivations:
 
 
 def offload_activations(rng, steps):
-    """A LLaMA of 3B with checkpointing whose checkpoints travel to the host and back on a copy stream."""
+    """A 3B LLaMA with checkpointing whose checkpoints travel to the host and back on a copy stream."""
     model = llama(2560, 32, 6912, 20, VOCABULARY)
     model.train()
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": True})
@@ -237,7 +237,7 @@ def offload_activations(rng, steps):
 
 
 class Prefetcher:
-    """Brings the next batch on a stream of its own while the present one is used, as NVIDIA's examples do."""
+    """Brings the next batch on a stream of its own while the current one is used, as NVIDIA's examples do."""
 
     def __init__(self, batches):
         self.batches, self.stream = iter(batches), torch.cuda.Stream()
@@ -299,7 +299,7 @@ class Decoder(nn.Module):
         self.cache = [torch.empty(2, slots, room, hidden, **like) for _ in range(layers)]
 
     def forward(self, x, cached):
-        """Logits of the last tokens of x; `cached`: of how many earlier ones the cache is read."""
+        """Logits of the last tokens of x; `cached`: how many earlier tokens to read from the cache."""
         batch, length = x.shape
         h = self.embedding(x)
         for layer, cache in zip(self.layers, self.cache):
@@ -313,8 +313,8 @@ class Decoder(nn.Module):
 
 
 def graphs(rng, steps):
-    """Text generation: prompts of any length run as they are, each later token by a graph of the batch's size, captured
-    largest first into one pool."""
+    """Text generation: prompts of any length run without graphs; each later token runs by a graph for the batch's size,
+    captured largest first into one pool."""
     model = Decoder()
     sizes, pool, captured = [32, 24, 16, 12, 8, 4, 2, 1], torch.cuda.graph_pool_handle(), {}
     side = torch.cuda.Stream()
@@ -341,8 +341,8 @@ def graphs(rng, steps):
 
 
 def service(rng, steps):
-    """Requests of four classes, each served on a stream of its own: some run at a time, and the host waits for the
-    oldest. Answers go to the host, on the class's stream."""
+    """Requests of four classes, each served on the class's own stream: some run at a time, and the host waits for the
+    oldest. Answers go to the host on the class's stream."""
     models = {"embed": (llama(1024, 24, 4096, 16).eval(), (8, 64), (32, 512)),
               "classify": (llama(2048, 16, 5504, 16).eval(), (1, 16), (128, 1024)),
               "chat": (llama(4096, 16, 11008, 32).eval(), (1, 4), (64, 2048)),
@@ -369,7 +369,7 @@ def service(rng, steps):
 
 def threads(rng, steps):
     """Eight threads, each with a stream and a model of its own, encode batches of 16 to 512 images; each waits for a
-    batch before its next but one."""
+    batch before it enqueues the next but one."""
     from transformers import ViTConfig, ViTModel
     config = ViTConfig(hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072)
     models = [make(lambda c: ViTModel(c, add_pooling_layer=False), config, BF16).eval() for _ in range(8)]
