@@ -3,7 +3,7 @@
 
 
 def __getattr__(name):
-    """Every Python process of a job imports this package, and looking the version up takes several milliseconds."""
+    """Looks the version up only on demand: that takes milliseconds, and every Python process of a job comes here."""
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import metadata

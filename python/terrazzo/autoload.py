@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes terrazzo PyTorch's allocator as soon as a program imports torch, without a change to the program.
 
-With TERRAZZO=1 the interpreter's start calls `activate()`: by terrazzo.pth of the installed package, or
-by inject/sitecustomize.py under `terrazzo run`. Nothing happens in a program that does not import torch.
+With TERRAZZO=1, terrazzo.pth of the installed package, or inject/sitecustomize.py under `terrazzo run`, calls
+`activate()` when the interpreter starts. Nothing happens in a program that does not import torch.
 """
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ failure: str | None = None  # why terrazzo could not be installed
 
 
 def install(torch):
-    """If terrazzo cannot be installed, says why, and lets the program run."""
+    """Installs terrazzo; if it cannot, says why, and lets the program run."""
     global failure
     try:
         if not torch.version.cuda:

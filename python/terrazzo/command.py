@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `terrazzo`, which the package carries."""
+"""Finds and runs the command `terrazzo`, which the package contains."""
 import os
 import shutil
 import sys

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots for `terrazzo run --report` and `terrazzo sim --report`, from which the command makes pages: one of each
-process that uses PyTorch's GPU memory, written where it runs out of memory and again at its end.
+"""Snapshots from which `terrazzo run --report` and `terrazzo sim --report` make pages: one for each process that uses
+PyTorch's GPU memory, written when it runs out of memory and again at its end.
 
-TERRAZZO_PAGES names the folder. A file is RANK-PROCESS-DEVICE.json, or RANK-PROCESS.pickle where PyTorch itself keeps
-the history.
+TERRAZZO_PAGES names the folder. A file is RANK-PROCESS-DEVICE.json, or RANK-PROCESS.pickle if PyTorch itself keeps the
+history.
 """
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def rank():
 
 
 def own_device(count):
-    """The device that the process will use, as launchers tell it: asking for another's memory would make a context."""
+    """The device that the process will use, by its launcher: a question about another's memory would make a context."""
     local = os.environ.get("LOCAL_RANK", "")
     return int(local) if local.isdigit() and int(local) < count else 0
 
 
 class Pages:
-    """To be started when PyTorch has begun to use CUDA."""
+    """Writes the snapshots. Start it when PyTorch has begun to use CUDA."""
 
     def __init__(self, torch):
         self.torch, self.pid, self.own = torch, None, False
@@ -60,7 +60,7 @@ class Pages:
         return os.path.join(FOLDER, f"{rank()}-{self.pid}{rest}")
 
     def write(self):
-        """What there is by now; never fails the program."""
+        """Writes what is known by now; never fails the program."""
         if os.getpid() != self.pid or not os.path.isdir(FOLDER):
             return  # nothing is recorded, or this is a child made by fork()
         try:
@@ -85,7 +85,7 @@ class Pages:
 
 
 def follow(torch):
-    """Of a program under `terrazzo run`: the simulated device's recorder follows those under `terrazzo sim`."""
+    """Follows a program under `terrazzo run`; under `terrazzo sim` the simulated device's recorder does."""
     if not FOLDER or os.environ.get("TERRAZZO_SIM_REPORT"):
         return
     pages = Pages(torch)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by our two sitecustomize modules, sim/inject/ and torch/inject/.
+"""What our two sitecustomize modules, sim/inject/ and torch/inject/, share.
 
-Every Python process of a job runs this, PyTorch or not: importlib.util, which imports many modules, is imported only
-where needed, and importlib.abc never.
+Every Python process of a job runs this, PyTorch or not. So importlib.util, which imports many modules, is imported only
+when needed, and importlib.abc never.
 """
 import os
 import sys
@@ -10,7 +10,7 @@ from importlib.machinery import PathFinder
 
 
 def run_next(here):
-    """Runs the sitecustomize module that comes behind the folder `here` on the path, if there is one."""
+    """Runs the next sitecustomize module behind the folder `here` on the path, if there is one."""
     path = [os.path.abspath(entry) for entry in sys.path]
     after = sys.path[path.index(here) + 1:] if here in path else []
     spec = PathFinder.find_spec("sitecustomize", after)
@@ -20,9 +20,8 @@ def run_next(here):
 
 
 class AfterImport:
-    """A finder and loader: finds a module as the others would, and calls `then` with it once it has run. A program that
-    looks for a module may only want to know whether it is installed, and an import may fail: the finder stays until an
-    import succeeds."""
+    """A finder and loader: finds a module as the others would, and calls `then` with it once it has run. Stays until an
+    import succeeds: a program may only look whether the module is installed, and an import may fail."""
 
     def __init__(self, module, then):
         self.module, self.then, self.loader = module, then, None

@@ -12,7 +12,7 @@ from terrazzo.sim import environment  # noqa: E402
 
 def make_standins(args):
     """Stand-ins for the CUDA libraries that a program needs."""
-    sys.path.append("/usr/lib/python3/dist-packages")  # pyelftools, where this is another Python than Debian's
+    sys.path.append("/usr/lib/python3/dist-packages")  # pyelftools, if this is not Debian's Python
     try:
         from terrazzo.sim import standins
     except ImportError as error:

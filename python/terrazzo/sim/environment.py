@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sets up a virtual environment in which PyTorch runs on the simulated device.
 
-PyTorch comes without the packages of NVIDIA's libraries: look-alikes and stand-ins take their place, where PyTorch's
+It installs PyTorch without the packages of NVIDIA's libraries, and puts look-alikes and stand-ins where PyTorch's
 libraries look for them. Every step first looks at what exists, so that an interrupted set-up continues where it
 stopped, and a complete one takes a second.
 """
@@ -84,7 +84,7 @@ class Environment:
         return pure, triton and triton.group(1).strip()
 
     def _leave_out(self):
-        """Removes GPU packages from PyTorch's requirements, lest pip fetches them for another package."""
+        """Removes GPU packages from PyTorch's requirements, lest pip fetch them for another package."""
         path = self.metadata()
         lines = path.read_text().splitlines()
         changed = [LEFT_OUT.sub(r"X-Terrazzo-Left-Out: \1", line) for line in lines]
@@ -92,7 +92,7 @@ class Environment:
             path.write_text("\n".join(changed) + "\n")
 
     def take_out_runtime(self):
-        """The package of CUDA's headers brings the genuine runtime, to where the look-alike belongs."""
+        """Removes the genuine runtime, which the package of CUDA's headers puts where the look-alike belongs."""
         site = self.site_packages()
         for record in site.glob("nvidia_cuda_runtime*.dist-info/RECORD"):
             for name in re.findall(r"^(nvidia/.*/libcudart\.so\.[0-9.]+),", record.read_text(), re.M):
@@ -100,7 +100,7 @@ class Environment:
                     (site / name).unlink(missing_ok=True)
 
     def link_terrazzo(self):
-        """This package, for programs that import terrazzo.torch; one that is installed there stays."""
+        """Links this package, for programs that import terrazzo.torch, unless the environment has it installed."""
         link, package = self.site_packages() / "terrazzo", Path(__file__).resolve().parents[1]
         if link.is_symlink():
             link.unlink()
@@ -108,7 +108,7 @@ class Environment:
             link.symlink_to(package)
 
     def make_standins(self, libraries, cc):
-        """In the environment's own Python, which has pyelftools."""
+        """Makes the stand-ins with the environment's own Python, which has pyelftools."""
         script = Path(__file__).with_name("standins.py")
         command = [self.python, "-I", script, self.site_packages() / "torch", "--libraries", libraries, "--cc", cc]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
@@ -135,7 +135,7 @@ def find_compiler():
 
 
 def check(env, compile_too):
-    """The device's name, from PyTorch itself."""
+    """Asks PyTorch itself for the device's name."""
     code = "import torch; print(torch.cuda.get_device_name(0)); (torch.zeros(8, device='cuda') + 1).sum().item()"
     if compile_too:
         code += "; import triton"

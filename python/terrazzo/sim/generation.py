@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ends generate() of transformers on a device that computes nothing. Whether all sequences are finished is a value on
-the device there, which is never true here, or, in a search by beams, always. That the length limit is reached is known
-on the host: generation goes on until then, as if no sequence ended before it.
+the device, which here is never true or, in a beam search, always. The host knows when the length limit is reached:
+generation goes on until then, as if no sequence ended before.
 
 inject/sitecustomize.py runs this file once the program has imported transformers.generation.utils.
 """
@@ -10,14 +10,14 @@ import threading
 
 
 class Length(threading.local):
-    """What the length limit has last said in this thread; None: nothing, or it has been acted on."""
+    """What the length limit last said in this thread; None: nothing, or it has been acted on."""
     reached = None
 
 
 def follow(utils):
     limit, mixin = getattr(utils, "MaxLengthCriteria", None), getattr(utils, "GenerationMixin", None)
     if not hasattr(mixin, "_has_unfinished_sequences") or limit is None:
-        return  # a version whose loops are others
+        return  # a version with other loops
     length, is_over, goes_on = Length(), limit.__call__, mixin._has_unfinished_sequences
 
     @functools.wraps(is_over)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of several ranks: tells the stand-in for NCCL where in its program a rank calls a collective, and lets
-objects be sent. recorder.py loads it once PyTorch has been imported.
+"""Programs of several ranks: tells the stand-in for NCCL where in its program a rank calls a collective, and makes
+sending objects work. recorder.py loads it once PyTorch has been imported.
 
 PyTorch sends an object as two tensors, its size and its bytes, and computes with sizes on the device. Kernels compute
-nothing here, so those few operations are done on the host while such a function runs.
+nothing here, so while such a function runs the host does those few operations.
 """
 import ctypes
 import functools
@@ -19,7 +19,7 @@ OBJECTS = ("all_gather_object", "gather_object", "send_object_list", "recv_objec
 
 
 class Places:
-    """Where a thread is, in few words and little time: it is asked at each collective."""
+    """Says where a thread is, briefly and fast: each collective asks."""
 
     def __init__(self, is_library, calling_backward):
         self.is_library = functools.lru_cache(None)(is_library)
@@ -27,7 +27,7 @@ class Places:
         self.callback = Place(self.write)
 
     def frames(self, frame):
-        """The program's own frames from the innermost on; where there is none, all."""
+        """The program's own frames, innermost first; if there are none, all."""
         own, other = [], []
         while frame and len(own) < FRAMES:
             code = frame.f_code
@@ -58,7 +58,7 @@ class Places:
 
 
 def host_mode(torch):
-    """A mode in which what sending objects computes is computed on the host."""
+    """A mode in which the host computes what sending objects computes."""
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_map_only
     aten = torch.ops.aten
@@ -111,7 +111,7 @@ def send_objects(torch):
 
 
 def replace_everywhere(name, old, new):
-    """In the modules of torch.distributed that have imported the function by its name."""
+    """Replaces a function in the modules of torch.distributed that have imported it by name."""
     for module in list(sys.modules.values()):
         if getattr(module, "__name__", "").startswith("torch.distributed") and vars(module).get(name) is old:
             setattr(module, name, new)
@@ -121,7 +121,7 @@ NCCL_ID = re.compile(r"\d+|\d+:\d+|nccl_storekey_\w+")
 
 
 def make_store(torch):
-    """A store for one rank of a world whose others are absent."""
+    """A store for one rank of a world whose other ranks are absent."""
     class Alone(torch.distributed.Store):
         def __init__(self):
             super().__init__()
@@ -137,7 +137,7 @@ def make_store(torch):
 
         def get(self, key):
             if key not in self.values and NCCL_ID.fullmatch(key.rpartition("/")[2]):
-                return bytes(128)  # which communicator it is says nothing, since no one else joins
+                return bytes(128)  # any communicator's id will do, since no other rank joins
             if key not in self.values:
                 raise RuntimeError(f"terrazzo: key {key} of the store would come from a rank that is absent "
                                    "(--world-size, --ranks)")
@@ -164,10 +164,10 @@ def make_store(torch):
 
 
 def be_alone(torch):
-    """One rank of a world whose others are absent: it finds no one and waits for no one."""
+    """Runs as one rank of a world whose other ranks are absent: looks for none and waits for none."""
     c10d = torch.distributed.distributed_c10d
     init, rank, ranks = c10d.init_process_group, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    stores = []  # older PyTorch holds the C++ part alone, which without its Python object has no methods
+    stores = []  # older PyTorch only keeps the C++ part, which has no methods without its Python object
 
     @functools.wraps(init)
     def init_alone(backend=None, init_method=None, **options):
@@ -178,7 +178,7 @@ def be_alone(torch):
     c10d.init_process_group = torch.distributed.init_process_group = init_alone
     c10d._store_based_barrier = lambda *_, **__: None
     if hasattr(c10d, "_get_split_source"):
-        c10d._get_split_source = lambda *_, **__: None  # which ranks are in a part, a split does not say
+        c10d._get_split_source = lambda *_, **__: None  # a split does not tell which ranks are in a part
 
     split = getattr(c10d, "split_group", None)
     if split:
@@ -221,5 +221,5 @@ class Ranks:
         driver.trz_lookalike_on_place(self.places.callback)
 
     def detach(self, driver):
-        """Python ends."""
+        """Called when Python ends."""
         driver.trz_lookalike_on_place(None)

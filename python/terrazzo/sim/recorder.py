@@ -2,8 +2,8 @@
 """Records PyTorch's memory in a program under `terrazzo sim`: writes <pid>.torch.json into the folder
 TERRAZZO_SIM_REPORT. inject/sitecustomize.py runs this file once PyTorch has been imported.
 
-It only registers: an observer of out-of-memory, a function at exit and, if TERRAZZO_SIM_HOLDERS asks for it, PyTorch's
-own history of allocations.
+It only registers an observer of out-of-memory and a function at exit and, if TERRAZZO_SIM_HOLDERS asks for it, starts
+PyTorch's own history of allocations.
 """
 import atexit
 import ctypes
@@ -32,8 +32,8 @@ def is_library(filename):
 
 
 def place(frames):
-    """The program's own innermost frame, of (file, line, function) from the innermost on. A program that is installed
-    like a library has none: there the innermost that is not PyTorch's."""
+    """The program's own innermost frame among (file, line, function), innermost first. A program that is installed like
+    a library has none: then the innermost that is not PyTorch's."""
     frames = [frame for frame in frames if not frame[0].startswith("<")]
     own = [frame for frame in frames if not is_library(frame[0])]
     others = [frame for frame in frames if "/torch/" not in frame[0]]
@@ -45,13 +45,13 @@ def frames_of(entry):
 
 
 def frames_from(frame):
-    """(file, line, function) from the outermost on to `frame`."""
+    """(file, line, function) from the outermost frame to `frame`."""
     return [(f.filename, f.lineno, f.name) for f in traceback.extract_stack(frame)]
 
 
 def calling_backward(but):
-    """The stack of the thread that waits for autograd. Autograd's own threads have Python frames only for what is
-    written in Python, such as a layer that is computed again."""
+    """The stack of the thread that waits for autograd. Autograd's own threads only have frames of code written in
+    Python, such as a layer that is computed again."""
     for thread, frame in sys._current_frames().items():
         stack = frames_from(frame) if thread != but else []
         if any("/torch/autograd/" in f[0] for f in stack):
@@ -60,7 +60,7 @@ def calling_backward(but):
 
 
 def stack_here():
-    """The stack of our caller's caller, from the outermost frame on, beginning in the program."""
+    """The stack of our caller's caller, outermost frame first, beginning in the program."""
     frame = sys._getframe(1).f_back
     stack = frames_from(frame) if frame else []
     thread = threading.get_ident()
@@ -89,12 +89,12 @@ def autograd_threads():
 
 
 def wait_for_autograd():
-    """Lets PyTorch's threads for backward drop the objects of the last one, before the interpreter ends.
+    """Lets PyTorch's threads for backward drop the last backward's objects before the interpreter ends.
 
     They need its lock for that, in no order with the thread that called backward, which goes on as soon as the result
-    or the error is there. One that asks for the lock too late is ended by Python within a destructor, and C++ then
-    aborts the process: on a busy machine a program that had done all its work ended with 134 in some runs. Such a
-    thread is at rest when it sleeps and has not woken between two looks; one that waits for the lock wakes every 5 ms.
+    or the error is there. If one asks for the lock too late, Python ends it within a destructor, and C++ aborts the
+    process: on a busy machine a program that had done all its work ended with 134 in some runs. A thread is at rest
+    when it sleeps and has not woken between two looks; one that waits for the lock wakes every 5 ms.
     """
     before, now = {}, autograd_threads()
     for _ in range(100):
@@ -130,7 +130,7 @@ def live_now(snapshot, device):
 
 
 def live_at_peak(snapshot, device):
-    """Replays the history twice: for the moment of the peak, then up to it."""
+    """Replays the history twice: to find the moment of the peak, then up to it."""
     events = snapshot["device_traces"][device]
     used = peak = moment = 0
     for i, event in enumerate(events):
@@ -158,8 +158,8 @@ SUMS = {"retries": "num_alloc_retries", "ooms": "num_ooms", "allocations": "allo
 
 
 class Statistics:
-    """Figures of the whole run, by device. A program may reset PyTorch's own, as many do with each line that they log:
-    the earlier ones are kept."""
+    """Figures of the whole run, by device. Keeps the earlier ones when the program resets PyTorch's own, as many
+    programs do with each line that they log."""
 
     def __init__(self, torch):
         self.torch = torch
@@ -171,10 +171,10 @@ class Statistics:
             self.watch(torch._C, name, self.sums_of, self.keep_sums)
 
     def watch(self, owner, name, look, keep):
-        """Keeps the earlier results of `look` when a reset has been made: not every allocator has statistics."""
+        """Keeps the earlier results of `look` when the reset succeeds: not every allocator has statistics."""
         reset = getattr(owner, name, None)
         if not reset:
-            return  # of another version of PyTorch
+            return  # another version of PyTorch
 
         @functools.wraps(reset)
         def kept_reset(*arguments):
@@ -186,7 +186,7 @@ class Statistics:
         setattr(owner, name, kept_reset)
 
     def follow(self, plug):
-        """terrazzo serves: its own functions reset peaks, too, and without the shim they alone know any."""
+        """For when terrazzo serves: its own functions reset peaks, too, and without the shim only they know any."""
         self.watch(plug._native_library(), "trz_reset_peaks", self.all_peaks, self.keep_peaks)
         if plug.installed() == "hooks":
             self.read = plug.stats
@@ -195,7 +195,7 @@ class Statistics:
         try:
             stats = self.read(index)
         except RuntimeError:
-            return {}  # the user's own allocator, which PyTorch can ask nothing
+            return {}  # the user's own allocator, of which PyTorch knows nothing
         return {name: stats.get(key, 0) for name, key in names.items()}
 
     def all_peaks(self, *_):
@@ -222,7 +222,7 @@ class Statistics:
 
 
 def is_expandable(torch):
-    """Whether PyTorch's own allocator uses expandable segments, which a program can switch while it runs."""
+    """Whether PyTorch's own allocator uses expandable segments now: a program can switch while it runs."""
     if hasattr(torch._C, "_accelerator_getAllocatorSettings"):
         settings = torch._C._accelerator_getAllocatorSettings().replace(" ", "")
         return settings.rpartition("expandable_segments:")[2].startswith("True")
@@ -240,7 +240,7 @@ def allocator_of(torch):
 
 
 def newest_failure(plug, device):
-    """Of terrazzo without its shim, which calls no observer."""
+    """The newest failure of terrazzo without its shim, which calls no observer."""
     info = plug._native_library().newest_failure(device)
     if info is None:
         return None
@@ -254,7 +254,7 @@ def complain(error):
 
 
 def before(owner, name, note):
-    """Calls `note`, too, where the program calls owner.name."""
+    """Calls `note` before each of the program's calls of owner.name."""
     function = getattr(owner, name)
 
     @functools.wraps(function)
@@ -272,7 +272,7 @@ BlankRead = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_int)
 
 
 def load(name):
-    """A module of ours by its file, since none is a part of the program's packages."""
+    """Loads a module of ours by its file, since the program's packages may not have it."""
     path = os.path.join(OURS, name)
     spec = importlib.util.spec_from_file_location("terrazzo_" + os.path.basename(name)[:-3], path)
     module = importlib.util.module_from_spec(spec)
@@ -281,7 +281,7 @@ def load(name):
 
 
 def requests_library(torch):
-    """requests.cpp, compiled once for each PyTorch, like terrazzo's shim."""
+    """Loads requests.cpp, compiled once for each PyTorch, like terrazzo's shim."""
     if sys.modules.get("terrazzo.torch") and sys.modules["terrazzo.torch"].installed():
         raise RuntimeError("terrazzo serves them; record with PyTorch's own allocator")
     if torch.cuda.get_allocator_backend() != "native":
@@ -302,19 +302,19 @@ class Recorder:
         self.driver = None
         self.blank_read = BlankRead(self.on_blank_read)
         self.first_blank_read = None
-        self.uncaught = {}     # where it does not: what is known of the one that ended the program
+        self.uncaught = {}     # if it does not: what is known of the failure that ended the program
         self.pages = load("pages.py").Pages(torch)
         self.wants_holders = bool(os.environ.get("TERRAZZO_SIM_HOLDERS"))
-        self.pid = None        # of the process that uses CUDA; children of it made by fork() cannot
+        self.pid = None        # the process that uses CUDA; its children made by fork() cannot
         self.statistics = Statistics(torch)
         self.ranks = load("sim/ranks.py").Ranks(torch, is_library, calling_backward)
-        # Attention by cuDNN, which PyTorch prefers on new devices, has kernels of its own for each shape, which a
-        # stand-in does not have. A program that lists it among others (sdpa_kernel) is given the next one.
+        # PyTorch prefers cuDNN's attention on new devices, but that has kernels for each shape, which a stand-in lacks.
+        # A program that lists it among others (sdpa_kernel) gets the next one.
         torch.backends.cuda.enable_cudnn_sdp(False)
         torch._C._set_sdp_use_cudnn = lambda enabled: None
-        before(os, "_exit", lambda *_, **__: self.last_words())  # as worker processes of multiprocessing end
+        before(os, "_exit", lambda *_, **__: self.last_words())  # how worker processes of multiprocessing end
         atexit.register(self.end)
-        # The rest needs the allocators of all devices, which are made when PyTorch first uses CUDA.
+        # The rest needs the allocators of all devices, which PyTorch makes when it first uses CUDA.
         torch.cuda._lazy_call(self.try_to_attach)
 
     def try_to_attach(self):
@@ -346,7 +346,7 @@ class Recorder:
         self.write()
 
     def follow_requests(self):
-        """Has PyTorch's allocator report what the program asks of it (requests.cpp)."""
+        """Makes PyTorch's allocator report the program's requests to it (requests.cpp)."""
         try:
             failure = requests_library(self.torch).requests_follow(
                 self.driver.trz_lookalike_request, self.driver.trz_lookalike_inside)
@@ -361,7 +361,7 @@ class Recorder:
         oom = {"device": device, "requested_bytes": requested, "device_free_bytes": free,
                "device_total_bytes": capacity, "allocated_bytes": stats.get("allocated_bytes.all.current", 0),
                "reserved_bytes": stats.get("reserved_bytes.all.current", 0), **told(stack_here())}
-        if total < capacity:  # that of a memory fraction comes in its place
+        if total < capacity:  # a memory fraction's limit comes in its place
             oom["limit_bytes"] = total
         self.ooms.append(oom)
         if self.wants_holders and device not in self.failure:
@@ -392,7 +392,7 @@ class Recorder:
         return entry
 
     def failures(self):
-        """If PyTorch does not report them, terrazzo knows the newest; else the driver's figures serve."""
+        """The failures: if PyTorch does not report them, terrazzo knows the newest; else the driver's figures serve."""
         plug = sys.modules.get("terrazzo.torch")
         if self.observed:
             return {"ooms": self.ooms}
@@ -402,7 +402,7 @@ class Recorder:
         return {"ooms": [{**oom, **self.uncaught} for oom in found if oom]}
 
     def write(self, ended=False):
-        """The facts known so far; figures of PyTorch count once they are the last."""
+        """Writes the facts known so far; PyTorch's figures count once they are the last."""
         cuda = self.torch.cuda
         if os.getpid() != self.pid or not os.path.isdir(FOLDER):  # a process may outlive the run
             return

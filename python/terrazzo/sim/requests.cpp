@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For `terrazzo sim --record`: tells the look-alike driver, in the thread and at the moment of each, what a program
- * asks of PyTorch's allocator. Compiled once for each PyTorch, as terrazzo's shim is, and loaded by recorder.py.
+ * For `terrazzo sim --record`: tells the look-alike driver of each of a program's requests to PyTorch's allocator, when
+ * and in the thread where it is made. Compiled once for each PyTorch, like terrazzo's shim; recorder.py loads it.
  *
- * Allocations and frees come from a tracker. Uses on other streams and pools have no tracker: the functions take the
- * place of the allocator's own in its table of virtual functions, and call those.
+ * A tracker tells of allocations and frees. Uses on other streams and pools have no tracker: our functions replace the
+ * allocator's own in its table of virtual functions, and call those.
  */
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <sys/mman.h>
@@ -33,7 +33,7 @@ using Pool = c10::cuda::MempoolId_t;
 void (*request)(int kind, int device, uint64_t address, uint64_t size, void *stream, uint32_t pool);
 void (*inside)(bool enter);
 
-/* What the allocator calls of the driver meanwhile is its own. */
+/* While one exists, calls of the driver are the allocator's own. */
 struct Inside {
 	Inside()
 	{
@@ -45,13 +45,13 @@ struct Inside {
 	}
 };
 
-/* One of the two numbers is 0; 0 is no pool. */
+/* One of the two numbers is always 0; the result 0 means no pool. */
 uint32_t number_of(const Pool &pool)
 {
 	return static_cast<uint32_t>(pool.first ? 2 * pool.first : pool.second ? 2 * pool.second + 1 : 0);
 }
 
-/* Before 2.9 PyTorch does not tell the pool; what is captured goes to that of its capture all the same. */
+/* PyTorch before 2.9 does not tell the pool; captured allocations go to their capture's pool all the same. */
 template <typename Entry>
 uint32_t pool_of(const Entry &e)
 {
@@ -74,8 +74,8 @@ void hear(const TraceEntry &e)
 
 /* ---- the table of virtual functions ---- */
 
-/* The place in the table: by the C++ ABI of all systems on which PyTorch has CUDA, a pointer to a virtual function is
- * 1 + its offset there. */
+/* A function's slot in the table: by the C++ ABI of all systems on which PyTorch has CUDA, a pointer to a virtual
+ * function is 1 + its offset there. */
 template <typename Function>
 void **slot_of(CUDAAllocator *allocator, Function function)
 {
@@ -87,7 +87,7 @@ void **slot_of(CUDAAllocator *allocator, Function function)
 	return reinterpret_cast<void **>(*reinterpret_cast<char **>(allocator) + place[0] - 1);
 }
 
-/* Puts `own` into the place, and returns what was there. The table lies in memory that is written only when a library
+/* Puts `own` into the slot, and returns what was there. The table lies in memory that is only writable while a library
  * is loaded. */
 void *replace(void **slot, void *own)
 {
@@ -101,7 +101,7 @@ void *replace(void **slot, void *own)
 	return before;
 }
 
-/* One function that takes the place of another: `before` is called with the allocator as first argument. */
+/* A function that replaces another; it calls `before`, the old one, with the allocator as first argument. */
 template <auto Function, typename Type = decltype(Function)>
 struct Followed;
 
@@ -140,7 +140,7 @@ void on_record_stream(CUDAAllocator *allocator, const DataPtr &memory, CUDAStrea
 	Followed<record_stream>::before(allocator, memory, stream);
 }
 
-/* A holder more of a pool; the name depends on PyTorch's version. */
+/* The function that adds a holder to a pool; its name depends on PyTorch's version. */
 template <typename Allocator>
 constexpr auto opener()
 {
@@ -196,7 +196,7 @@ void follow(CUDAAllocator *allocator)
 	Followed<begin_pool>::install(allocator, on_begin_pool);
 	Followed<end_pool>::install(allocator, on_end_pool);
 	Followed<release_pool>::install(allocator, on_release_pool);
-	Inside here;  /* from now on requests to the driver are not the program's */
+	Inside here;  /* from now on requests to the driver do not count as the program's */
 }
 
 }  // namespace

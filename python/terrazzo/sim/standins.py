@@ -3,11 +3,11 @@
 
     standins.py TORCH --libraries DIR [--target DIR] [--sources DIR] [--cc PROGRAM]
 
-Reads from the dynamic sections of TORCH/lib/*.so* which libraries and which functions of them, with which symbol
-versions, are missing, and compiles for each library one with that name (lookalike/standin/). A function that has a body
-there keeps it; one listed in functions.txt behaves as listed; one that would have to return anything else is refused,
-with a line on standard error; any other returns success, and is work of a stream unless its name says that it only sets
-something up.
+Reads from the dynamic sections of TORCH/lib/*.so* which libraries and which of their functions, with which symbol
+versions, are missing, and compiles a library of each name (lookalike/standin/). A function that has a body there keeps
+it; one listed in functions.txt behaves as listed; one that would have to return anything else is refused, with a line
+on standard error; any other returns success, and puts work on a stream unless its name says that it only sets something
+up.
 
 Needs pyelftools and a C compiler. Look-alikes of the driver, runtime and management library come from --libraries.
 """
@@ -51,7 +51,7 @@ FAMILIES = {
 }
 LOOKALIKES = ("libcuda.so", "libcudart.so", "libnvidia-ml.so")
 
-# Functions whose results a stand-in cannot know, or must not pretend. All others can be counted and forgotten.
+# Functions whose results a stand-in cannot know, or must not pretend to know. All others it can count and forget.
 REFUSED = [
     (r"cuFile|nvshmem", "its data would have to go past the simulated driver"),
     (r"nccl(DevComm|GetLsa|GetPeer|Win|PutSignal|Signal|WaitSignal)", "it needs memory of other ranks"),
@@ -66,14 +66,14 @@ SETS_UP = re.compile(r"cupti|nvrtc|nvtx|"
                      r"\w*?(Set[A-Z]|[dD]estroy|Init|[rR]egister|Restore|Group|Plan|Check|Finalize)")
 # Programs refuse a library that is older than the one that they were built with.
 NEWEST = {("libcudnn", 9): (9, 28, 0)}
-# What a file names that it looks up while it runs: words between zeros, as C keeps them.
+# The names that a file looks up while it runs: words between zeros, as C keeps them.
 WORD = re.compile(rb"(?<=\0)[a-z][A-Za-z0-9_]+(?=\0)")
 # Functions that return a text.
 TEXT = re.compile(r"\w+Get(Error|Status|Result)(String|Name)$")
 
 
 class Library:
-    """One library that PyTorch needs: its functions by symbol version."""
+    """A library that PyTorch needs: its functions by symbol version."""
 
     def __init__(self, soname):
         self.soname = soname
@@ -142,7 +142,7 @@ class Scan:
         self.symbols += read_undefined(elf)
 
     def libraries(self):
-        """The libraries that stand-ins are made for, and the look-alikes that are needed."""
+        """The libraries to make stand-ins for, and the look-alikes that are needed."""
         made = {name: Library(name) for name in self.needed
                 if name.split(".so")[0] in FAMILIES and name not in self.own}
         lookalikes = sorted(name for name in self.needed if name.startswith(LOOKALIKES))
@@ -159,7 +159,7 @@ class Scan:
         return list(made.values()), lookalikes
 
     def opened(self, program, names):
-        """Libraries that a program opens by these names, with what it may ask them for: the words in its data."""
+        """Libraries that a program opens by these names, with the functions it may ask for: the words in its data."""
         words = {word.decode() for word in WORD.findall(program.read_bytes())} if names else set()
         for name in names:
             if name.split(".so")[0] not in FAMILIES:
@@ -178,7 +178,7 @@ class Scan:
                 raise Failure(f"{name}, which {user} needs, is a CUDA library that terrazzo has no stand-in for")
 
     def target(self, names):
-        """The folder in which every file that needs one of `names` looks: the last such that is not its own."""
+        """The folder in which every file that needs one of `names` looks: the last one that is not its own."""
         users = [self.paths[user] for name in names for user in self.needed[name]]
         common = [path for path in users[0] if all(path in paths for paths in users)] if users else []
         common = [path for path in common if path != self.folder.resolve()]
@@ -241,7 +241,7 @@ def version_script(library):
 
 
 def read_versions(torch):
-    """{stem of the library: (major, minor, patch)}, by what this PyTorch requires; "" is CUDA itself."""
+    """{stem of the library: (major, minor, patch)}, as this PyTorch requires; "" is CUDA itself."""
     cuda = re.search(r"^cuda\b.*'(\d+)\.(\d+)'", (torch / "version.py").read_text(), re.M)
     if not cuda:
         raise Failure(f"{torch}: this PyTorch is built without CUDA; ask for a version that has it")
@@ -279,14 +279,14 @@ class Compiler:
         script.write_text(version_script(library))
         more = [f"-Wl,--version-script={script}"] if script.read_text() else []
         part = target.with_name(target.name + ".part")
-        # Never unloaded: the environment, and the look-alike driver, point to strings of a stand-in.
+        # Never unloaded, since the environment and the look-alike driver point to strings of a stand-in.
         self.run("-shared", "-o", part, *objects, f"-Wl,-soname,{library.soname}", "-Wl,-rpath,$ORIGIN",
                  "-Wl,-z,now,-z,nodelete", *more, driver, "-lpthread", "-lm")
         part.replace(target)
 
 
 def make_library(library, compiler, rows, driver, target):
-    """Makes one stand-in; the number of functions that it has."""
+    """Makes one stand-in; returns the number of its functions."""
     family = FAMILIES[library.stem]
     objects = [compiler.compile(compiler.sources / name, library.stem) for name in ("standin.c", *family.bodies)]
     bodies = set().union(*map(defined_functions, objects))

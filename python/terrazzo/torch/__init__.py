@@ -52,7 +52,7 @@ _library: _native.Library | None = None
 _frames: ctypes.CDLL | None = None
 _frames_missing = ""
 _shim: ctypes.CDLL | None = None
-_keep: list[Any] = []  # what PyTorch only borrows
+_keep: list[Any] = []  # objects that PyTorch uses without holding a reference
 _pools: dict[str, "Pool"] = {}
 _tags = threading.local()
 
@@ -61,7 +61,7 @@ def _native_library() -> _native.Library:
     global _library
     with _lock:
         if _library is None:
-            from . import _native  # installing alone does without
+            from . import _native  # not needed just to install
             _library = _native.Library(_places.find_library())
         return _library
 
@@ -170,7 +170,7 @@ def _ask_pytorch(options: dict[str, str]) -> None:
 
 
 def _follow_settings() -> None:
-    """Settings that a program changes later, by torch.cuda.memory._set_allocator_settings and the like."""
+    """Follows settings that a program changes later, by torch.cuda.memory._set_allocator_settings and the like."""
     for name in ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings"):
         setter = getattr(torch._C, name, None)
         if setter:
@@ -349,7 +349,7 @@ def largest_block(device: int | str | torch.device | None = None) -> int:
 
 
 def _number(what: str, value: int) -> int:
-    """A number for the library, which would take a negative one for a huge one."""
+    """Checks a number for the library, which would take a negative one for a huge one."""
     number = operator.index(value)
     if not 0 <= number < 2**64:
         raise ValueError(f"{what} is {number}: it must be from 0 to 2^64 - 1")
@@ -373,7 +373,7 @@ def history(enabled: bool = True, events: int = 1 << 20, frames: bool = True) ->
 
 
 def history_of(device: int, events: int) -> None:
-    """As history(), of one device: a heap of another would make a context there."""
+    """Like history(), for one device: a heap for another would make a context there."""
     library = _native_library()
     heap = library.heap(device)
     library.trz_set_frame_callback(heap, *(_frame_callbacks() or (None, None)), None)
@@ -381,7 +381,7 @@ def history_of(device: int, events: int) -> None:
 
 
 def _follow_sites(path: Path) -> None:
-    """Counts memory by the lines of the program that allocate it (docs/oom.md), where that can be compiled."""
+    """Counts memory by the lines of the program that allocate it (docs/oom.md), if that can be compiled."""
     frames = _frame_library()
     if frames:
         set_sites = ctypes.CDLL(str(path)).trz_torch_set_sites
@@ -402,7 +402,7 @@ def _pytorch_records() -> bool:
 
 
 def _frame_library() -> ctypes.CDLL | None:
-    """None if it cannot be compiled here; _frames_missing says why."""
+    """The compiled python_frames.c; None if it cannot be compiled here, and _frames_missing says why."""
     global _frames, _frames_missing
     with _lock:
         if _frames is None:
@@ -461,7 +461,7 @@ def on_warning(callback: Callable[[str, dict[str, Any]], None] | None,
 
 
 def _growing() -> Any:
-    from . import _steps  # installing alone does without
+    from . import _steps  # not needed just to install
     return _steps
 
 

@@ -20,7 +20,7 @@ from . import _places
 
 
 class Missing(_places.Error):
-    """It cannot be compiled here; the text says what is missing."""
+    """Something cannot be compiled here; the text says what is missing."""
 
 
 def cache_folder() -> Path:
@@ -37,7 +37,7 @@ def find_compiler(language: str, variable: str, *names: str) -> str:
 
 
 def find_cuda_headers() -> Path:
-    """Of the package that PyTorch requires, else of a toolkit."""
+    """CUDA's headers: of the package that PyTorch requires, else of a toolkit."""
     import sysconfig
     packages = Path(sysconfig.get_path("platlib")) / "nvidia"
     places = [*sorted(packages.glob("cu1[0-9]/include"), reverse=True), packages / "cuda_runtime" / "include"]
@@ -79,7 +79,7 @@ def frames_flags() -> list[str]:
 
 
 def frames_command() -> list[str]:
-    """For python_frames.c, which knows the frames of one minor version of Python."""
+    """Flags for python_frames.c, which knows the frames of one minor version of Python."""
     import sysconfig
     headers = Path(sysconfig.get_path("include"))
     if sys.version_info < (3, 11):
@@ -90,7 +90,7 @@ def frames_command() -> list[str]:
 
 
 def requests_flags(torch) -> list[str]:
-    """For requests.cpp of `terrazzo sim --record`."""
+    """Flags for requests.cpp of `terrazzo sim --record`."""
     folder, root = Path(__file__).resolve().parent.parent / "sim", Path(torch.__file__).parent
     header = next((place for place in (folder, *(parent / "sim" for parent in folder.parents))
                    if (place / "sim_recording.h").exists()), folder)
@@ -111,9 +111,9 @@ def requests_path(torch) -> Path:
 
 
 def key_of(name: str, version: str, flags: list[str], *variables: str) -> str:
-    """Of all that decides what is compiled: the sources themselves, the versions and places of PyTorch and terrazzo,
-    and the variables by which a user chooses compiler and headers. Those are searched for only where something is
-    compiled, since every process of a job comes this way."""
+    """A key made of all that decides what is compiled: the sources themselves, the versions and places of PyTorch and
+    terrazzo, and the variables by which a user chooses compiler and headers. Does not search for those, since every
+    process of a job comes here: that is done only when something is compiled."""
     chosen = [os.environ.get(variable, "") for variable in variables]
     digest = hashlib.sha256("\0".join([*flags, *chosen]).encode())
     sources = _places.find_sources()
@@ -143,14 +143,14 @@ def frames_path() -> Path:
 
 
 def made(key: str, command: Callable[[], list[str]]) -> Path:
-    """What has the key; `command` says how it is compiled where it is not there."""
+    """The library with this key; if it is not there, compiles it by `command`."""
     folder = cache_folder()
     target = folder / key
     if target.exists():
         return target
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / "lock", "w", encoding="utf-8") as lock:  # one of many ranks compiles
+        with open(folder / "lock", "w", encoding="utf-8") as lock:  # only one of many ranks compiles
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not target.exists():
                 compile_to(target, command())

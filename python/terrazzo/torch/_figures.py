@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Callable
 if TYPE_CHECKING:
     from . import _native
 
-MOST_EVENTS = 1 << 22  # of a history that PyTorch's default would not bound
+MOST_EVENTS = 1 << 22  # in a history: PyTorch's default has no bound
 POOLS = ("all", "small_pool", "large_pool")
 KINDS = ("current", "peak", "allocated", "freed")
 FLOWS = ("allocation", "segment", "allocated_bytes", "reserved_bytes", "requested_bytes", "inactive_split",
          "inactive_split_bytes")
-# PyTorch's name: the part that callers hold; the rest has been freed, but is in use.
+# PyTorch's name: ours for the part that callers hold; the rest has been freed, but is in use.
 ACTIVE = {"active": "allocation", "active_bytes": "allocated_bytes"}
 COUNTS = ("num_alloc_retries", "num_ooms", "num_device_alloc", "num_device_free")
 OVERSIZE = ("oversize_allocations", "oversize_segments")
@@ -78,7 +78,7 @@ class Figures:
         return self.library.trz_torch_get_fraction(device)
 
     def snapshot(self, *_: Any) -> dict[str, Any]:
-        """Of all devices."""
+        """A snapshot of all devices."""
         whole: dict[str, Any] = {"segments": [], "device_traces": [], "allocator_settings": {},
                                  "external_annotations": []}
         for device in range(self.devices()):
@@ -87,7 +87,7 @@ class Figures:
             whole["segments"] += one["segments"]
             whole["device_traces"].append(one["device_traces"][device] if one["device_traces"] else [])
             whole["allocator_settings"].update(one.get("allocator_settings", {}))
-            if "terrazzo" in one:  # by which readers know whose snapshot it is
+            if "terrazzo" in one:  # readers know by it whose snapshot this is
                 add_own(whole.setdefault("terrazzo", {}), one["terrazzo"])
         return whole
 
@@ -102,7 +102,7 @@ class Figures:
         self.history(self.recording, events=max(1, min(max_entries, MOST_EVENTS)), frames=context is not None)
 
     def record_legacy(self, enabled: bool, context: bool = True, max_entries: int = 1, *_: Any, **__: Any) -> None:
-        """As programs for PyTorch before 2.1 ask for it."""
+        """Starts a history, as programs for PyTorch before 2.1 ask for it."""
         self.record("all" if enabled else None, "all" if context else None, max_entries=max_entries)
 
     def is_recording(self) -> bool:
@@ -110,7 +110,7 @@ class Figures:
 
 
 def expect(name: str, word: str | None, words: tuple[str | None, ...]) -> None:
-    """Refuses a word that an argument cannot be, with PyTorch's own kind of error."""
+    """Refuses a word that an argument must not be, with PyTorch's own kind of error."""
     if word not in words:
         raise RuntimeError(f"expected {name} to be {' or '.join(map(repr, words))}, not {word!r}")
 
@@ -129,7 +129,7 @@ def read_snapshot(library: _native.Library, heap: Any) -> dict[str, Any]:
 
 
 def add_own(whole: dict[str, Any], one: dict[str, Any]) -> None:
-    """What only terrazzo's snapshots have, of another device."""
+    """Adds another device's part of what only terrazzo's snapshots have."""
     for key, value in one.items():
         whole[key] = whole[key] + value if key in whole and key != "version" else value
 

@@ -140,11 +140,11 @@ class Library:
         return out
 
     def set_tag(self, text: str | None) -> None:
-        """The bytes stay alive: the heap keeps the pointer, not a copy."""
+        """Keeps the bytes alive, since the heap keeps the pointer, not a copy."""
         self.trz_set_tag(self._tags.setdefault(text, text.encode()) if text else None)
 
     def categorize(self, address: int, category: int) -> None:
-        """Ignores memory that no heap has, as with PyTorch's own allocator in a part of the program."""
+        """Ignores memory that no heap has, such as that of PyTorch's own allocator in a part of the program."""
         heap = self._owner(address)
         if heap:
             self._dll.trz_categorize(heap, address, category)

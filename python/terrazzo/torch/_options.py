@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The meaning of PYTORCH_CUDA_ALLOC_CONF's keys under terrazzo. docs/pytorch.md has this table for readers."""
+"""What the keys of PYTORCH_CUDA_ALLOC_CONF mean under terrazzo. docs/pytorch.md has this table for readers."""
 from __future__ import annotations
 
 import os

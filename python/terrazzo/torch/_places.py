@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The places of terrazzo's parts that are not Python."""
+"""Finds terrazzo's parts that are not Python."""
 from __future__ import annotations
 
 import functools
@@ -28,7 +28,7 @@ def _library_folders() -> Iterator[str | Path]:
 
 @functools.lru_cache(maxsize=None)  # TERRAZZO_LIBRARIES may be relative to where a program starts
 def find_library() -> Path:
-    """In the folder of TERRAZZO_LIBRARIES, else the package's own, the source tree's or that of the prefix."""
+    """Finds the library in TERRAZZO_LIBRARIES, else in the package, the source tree or the installation prefix."""
     for folder in _library_folders():
         if (Path(folder) / LIBRARY).exists():
             return Path(folder).resolve() / LIBRARY
@@ -36,7 +36,7 @@ def find_library() -> Path:
 
 
 def find_sources() -> dict[str, Path]:
-    """The folders of the sources that Python compiles, and of terrazzo.h."""
+    """The folders of the sources that this package compiles, and of terrazzo.h."""
     installed, tree = HERE / "src", HERE.parents[2]
     if (installed / "shim.cpp").exists():
         return {"plug": installed, "include": installed}

@@ -15,7 +15,7 @@ from ._places import Error
 FRAMES = 24
 FINDINGS = 8
 
-_told = False   # the program says itself where steps end
+_told = False   # the program itself says where steps end
 _keep: list[Any] = []  # callbacks; for a while a thread may still be inside an old one
 
 
@@ -27,7 +27,7 @@ def _heaps(library: _native.Library) -> Iterator[ctypes.c_void_p]:
 
 
 def end(library: _native.Library) -> None:
-    """A step has ended, as the program says."""
+    """Ends a step, since the program says so."""
     global _told
     _told = True
     for heap in _heaps(library):
@@ -35,7 +35,7 @@ def end(library: _native.Library) -> None:
 
 
 def follow_optimizers(library: Callable[[], _native.Library]) -> None:
-    """From now on each step of an optimizer is one, until `end` is called."""
+    """Counts each step of an optimizer as a step, until `end` is called."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     def ended(*_: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Iterable
 import torch
 
 CATEGORIES = ("weights", "gradients", "optimizer", "activations", "temporary", "cache")
-# trz_category, by which the heap itself counts.
+# Values of trz_category, by which the heap itself counts.
 NUMBERS = {"weights": 1, "gradients": 2, "optimizer": 3, "activations": 4}
 
 
@@ -31,7 +31,7 @@ def _leaves(value: object) -> Iterable[object]:
         yield value
 
 
-# The categories of the moment when a look at them found most in use, for reports.
+# The categories when a look at them found most in use, for reports.
 most: dict[str, int] = {}
 
 
@@ -63,11 +63,11 @@ class Tracker:
                 "optimizer": _addresses(_leaves(self.optimizer.state) if self.optimizer else ())}
 
     def _tell(self, *_: object) -> None:
-        """Tells the heaps what is new in each set, so that reports know without a walk."""
+        """Tells the heaps what is new in each set, so that reports need not walk over it."""
         from . import _native_library
         library = _native_library()
         for name, addresses in self._sets().items():
-            # Gradients come and go, often at the addresses of others.
+            # Gradients come and go, often at addresses that others have had.
             for address in addresses if name == "gradients" else addresses - self._told[name]:
                 library.categorize(address, NUMBERS[name])
             self._told[name] = addresses
