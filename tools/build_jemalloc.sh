@@ -7,9 +7,9 @@
 #
 #     build_jemalloc.sh DESTINATION [SOURCE]
 #
-# SOURCE is an unpacked jemalloc tree. Without it the tarball of Debian's (or Ubuntu's) source package is fetched with
-# apt, which checks it, from the mirrors that this machine is configured for; nothing outside DESTINATION and the
-# cache is written, and no privilege is needed. DESTINATION gets include/ and lib/libtrz_jemalloc.a. A build is kept in
+# SOURCE is an unpacked jemalloc tree. Without it, this fetches the tarball of Debian's (or Ubuntu's) source package by
+# apt, which checks it, from the mirrors that the machine is configured for; it writes only to DESTINATION and the
+# cache, and needs no privilege. DESTINATION gets include/ and lib/libtrz_jemalloc.a. A build is kept in
 # ${XDG_CACHE_HOME:-~/.cache}/terrazzo for the next fresh tree.
 set -eu
 

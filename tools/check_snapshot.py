@@ -178,7 +178,7 @@ def joined(ranges):
 
 
 def check_owned(snapshot, tiles):
-    """Tiles that are used or idle are the memory of all segments but imports."""
+    """Checks that used and idle tiles together are the memory of all segments except imports."""
     owned = {row[0]: row for row in tiles if row[2] in ("used", "idle")}
     segments = joined((s["address"], s["address"] + s["total_size"]) for s in snapshot["segments"])
     if joined((a, a + row[1]) for a, row in owned.items()) != segments:
@@ -221,7 +221,7 @@ def check_categories(snapshot):
 
 
 class Ranges:
-    """Ranges that do not overlap, by address, each with a value."""
+    """Disjoint ranges by address, each with a value."""
 
     def __init__(self):
         self.starts, self.rows = [], {}
@@ -251,11 +251,11 @@ class Ranges:
 
 
 class Replay:
-    """The memory of one device, taken back event by event from the snapshot's state."""
+    """The memory of one device; takes events back, one by one, from the snapshot's state."""
 
     def __init__(self, snapshot, device):
         self.segments = Ranges()          # value: stream
-        self.blocks = Ranges()            # value: a free of it has been requested
+        self.blocks = Ranges()            # value: whether its free has been requested
         for segment in (s for s in snapshot["segments"] if s["device"] == device):
             end = segment["address"] + segment["total_size"]
             self.segments.add(segment["address"], end, segment["stream"])
@@ -300,7 +300,7 @@ class Replay:
         self.blocks.add(address, end, True)
 
     def take_out(self, start, end, where):
-        """Takes a range out of the segment that holds it."""
+        """Removes a range from the segment that holds it."""
         segment = self.segments.at(start)
         if not segment or end > segment[1]:
             raise Broken("segment", where, f"{start:#x}: not in a segment, nor unmapped later")
@@ -349,7 +349,7 @@ def check_replay(snapshot, device):
 # ---- the whole ------------------------------------------------------------------------------------------
 
 def check(snapshot):
-    """The breaks of a snapshot, as texts; one at most of each check."""
+    """The breaks of a snapshot, as texts; at most one for each check."""
     problems = []
 
     def holds(function, *arguments):

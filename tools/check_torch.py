@@ -4,10 +4,10 @@
 
     check_torch.py [--build DIR] [--compile] [--torch VERSION] [NAME...]
 
-The environment is made in TERRAZZO_TORCH_ENV, else in BUILD/torch-env, and kept for later runs. The first run downloads
-PyTorch, half a gigabyte; with --compile also triton, to try torch.compile. Without --torch and names it repeats a few
-checks with the oldest supported PyTorch. With --torch the environment's name ends with the version. Ends with one line,
-`N passed, N failed`, which it also leaves in BUILD/summary-torch.
+It makes the environment in TERRAZZO_TORCH_ENV, else in BUILD/torch-env, and keeps it for later runs. The first run
+downloads PyTorch, half a gigabyte; with --compile also triton, to try torch.compile. Without --torch and names it
+repeats a few checks with the oldest supported PyTorch. With --torch the environment's name ends with the version. The
+last line is `N passed, N failed`; BUILD/summary-torch has it, too.
 """
 import argparse
 import concurrent.futures
@@ -27,11 +27,11 @@ sys.path.insert(0, str(ROOT / "tests" / "common"))
 import compact_trace
 GIB = 1 << 30
 LENGTH = 2048  # tokens of a sequence
-WITHOUT_SHIM = {"TERRAZZO_CACHE": "/proc/none"}  # where nothing that is compiled can be kept
+WITHOUT_SHIM = {"TERRAZZO_CACHE": "/proc/none"}  # a folder where nothing can be kept
 OLDEST = "2.6.0"
 OF_OLDEST = ("copies", "graphs", "expandable", "package", "plug_oom", "plug_pools", "plug_accounting",
              "torchrun", "ordered")
-# Checks against records of the default version.
+# Checks that compare with records of the default version.
 OF_DEFAULT = ("compiled", "plug_functions", "plug_snapshots")
 SHIPPED = ("llama7b_ckpt", "llama7b_sgd_nockpt")
 
@@ -66,7 +66,7 @@ dist.broadcast_object_list(gathered, 0)
 
 
 MIB = 1 << 20
-# Of tests/torch/recorded.py: (kind, stream, id, size, pool).
+# What tests/torch/recorded.py does: (kind, stream, id, size, pool).
 RECORDED = [
     ("alloc", 0, 0, 3 * MIB, 0), ("alloc", 1, 1, 5 * MIB, 0), ("record", 1, 0, 0, 0), ("wait", 2, 0, 0, 0),
     ("record_stream", 2, 1, 0, 0), ("alloc", 2, 2, 7 * MIB, 0), ("free", 1, 1, 0, 0), ("stream_sync", 2, 0, 0, 0),
@@ -80,7 +80,7 @@ RECORDED = [
 OF_ALLOCATIONS = "alloc", "free", "record_stream"
 
 
-# Of tests/torch/fails.py: the verdict, MiB short (None: the snapshot cannot tell), the line that holds most.
+# For tests/torch/fails.py: the verdict, MiB short (None: the snapshot cannot tell), the line that holds most.
 FAILS = {
     "batch": ("full", None, "forward"), "sequence": ("full", None, None), "losses": ("leak", None, "forward"),
     "validation": ("leak", None, "forward"), "carried": ("leak", None, None), "sessions": ("leak", None, "sessions"),
@@ -96,7 +96,7 @@ FAILS = {
     "too_large": ("too_large", 13312, "bytes_of"), "too_large_scores": ("too_large", None, "too_large_scores"),
     "rounding": ("rounding", 1536, "bytes_of")}
 
-# Of the same programs with terrazzo: the verdict that it prints, with no history.
+# For the same programs with terrazzo: the verdict that it prints, without a history.
 FAILS_LIVE = {
     "losses": "leak", "outputs": "leak", "validation": "leak", "carried": "leak", "batch": "full", "weights": "full",
     "blocks": "full", "layers": "full", "grown": "full", "normalised": "full", "sessions": "leak",
@@ -112,8 +112,8 @@ class Suite:
         self.cli, self.env = cli, env
 
     def run(self, *words, options=(), status=0, terrazzo=False, **environment):
-        """The report of `python WORDS` under terrazzo sim, on request with terrazzo as the allocator; "output" is its
-        output."""
+        """The report of `python WORDS` under terrazzo sim, if `terrazzo` with that as the allocator; "output" is the
+        program's output."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "report.json"
             command = [self.cli, "sim", f"--env={self.env}", f"--json={file}", *options, "--",
@@ -200,7 +200,7 @@ class Suite:
             expect(data["failure_count"] == 1, f"{environment}: {data['failure_count']} failures")
             expect("8.00 GiB asked for" in data["verdict"], data["verdict"])
             site = data["stacks"]["peak"]["holders"][0][0]
-            expect("runs_out.py:9 " in site or environment, f"{environment}: {site}")  # frames want a compiler, too
+            expect("runs_out.py:9 " in site or environment, f"{environment}: {site}")  # frames need a compiler, too
 
     def allocators(self):
         """the report names the allocator in use, and why it is not the wanted one"""
@@ -531,7 +531,7 @@ class Suite:
 
 
 def without_words(events):
-    """The events but for words that PyTorch before 2.14 allocates for its random numbers, and waits for, where it
+    """The events without the words that PyTorch before 2.14 allocates for its random numbers, and waits for, when it
     captures a graph."""
     words = {event[2] for event in events if event[0] == "alloc" and event[3] == 8}
     kept, captured = [], False
@@ -623,7 +623,7 @@ def main():
 
 
 def try_all(wanted, which):
-    """The failed ones of some checks."""
+    """Runs checks; returns those that failed."""
     failed = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for name, wrong, seconds in pool.map(lambda name: attempt(name, wanted[name]), wanted):

@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Fetches plotly.js, with which `terrazzo report` draws, out of the Python package that ships it: a fixed version with
-# a fixed checksum, through pip, from the package index that this machine is configured for.
+# Fetches plotly.js, with which `terrazzo report` draws, from the Python package that ships it: a fixed version with a
+# fixed checksum, by pip, from the package index that the machine is configured for.
 #
 #     fetch_plotly.sh DESTINATION
 #
 # DESTINATION gets plotly.min.js and its license. A copy is kept in ${XDG_CACHE_HOME:-~/.cache}/terrazzo for the next
-# fresh tree. Exit status 1, and nothing in DESTINATION: it cannot be had.
+# fresh tree. Exit status 1, and nothing in DESTINATION: it is not available.
 set -eu
 
 version=7.1.0

@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Fetches RMM's headers, which the tests of terrazzo/rmm.hpp compile against, out of its Python packages: the last one
+# Fetches RMM's headers, which the tests of terrazzo/rmm.hpp compile against, from its Python packages: the last one
 # that is all headers, and a new one with the headers of rapids_logger that it needs; fixed versions with fixed
-# checksums, through pip, from the package index that this machine is configured for.
+# checksums, by pip, from the package index that the machine is configured for.
 #
 #     fetch_rmm.sh DESTINATION
 #
-# DESTINATION gets a folder for each version. Exit status 1: they cannot be had.
+# DESTINATION gets a folder for each version. Exit status 1: they are not available.
 set -eu
 
 destination=$1

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/stats.md and docs/options.md from the lists that the code itself is made of, and the picture of alloc/
-in docs/design.md from its includes.
+"""Writes docs/stats.md and docs/options.md from the lists that the code itself uses, and the picture of alloc/ in
+docs/design.md from alloc/'s includes.
 
     gen_docs.py [ROOT]            writes the pages
     gen_docs.py --check [ROOT]    writes nothing; exit status 1 when a page is stale
@@ -28,7 +28,7 @@ TORCH = {"allocation", "allocated_bytes", "requested_bytes", "reserved_bytes", "
 # ---- reading C -------------------------------------------------------------------------------------------
 
 def arguments(text, start):
-    """The arguments of the macro call whose opening bracket ends at `start`, as they stand."""
+    """The arguments, as written, of the macro call whose opening bracket ends at `start`."""
     depth, found = 1, [""]
     for token in re.findall(r'"(?:\\.|[^"\\])*"|[^"(),]+|[(),]', text[start:]):
         depth += (token == "(") - (token == ")")
@@ -75,7 +75,7 @@ class Constants:
 # ---- statistics ------------------------------------------------------------------------------------------
 
 class Statistic:
-    """One row of counters.def, or one that counters.c makes: an id, and the full names it gives."""
+    """A row of counters.def, or one that counters.c makes: an id, and the full names that it makes."""
 
     def __init__(self, kind, key, unit, help_text, names):
         self.kind, self.key, self.unit, self.help, self.names = kind, key, unit, help_text, names
@@ -174,7 +174,7 @@ class Option:
 
 
 def bytes_text(value):
-    """The largest unit that divides it."""
+    """A number of bytes in the largest unit that divides it."""
     units = ["", "KiB", "MiB", "GiB", "TiB"]
     while value and len(units) > 1 and value % 1024 == 0:
         value //= 1024
@@ -226,7 +226,7 @@ FLOORS = re.compile(r"(<!-- Made by tools/gen_docs.py from the includes of alloc
 
 
 def design_page(root):
-    """The page as it is, with its picture of alloc/ made anew."""
+    """The page with a new picture of alloc/."""
     picture = "\n".join(layers.Layers(root).picture()) + "\n"
     page = (root / "docs/design.md").read_text(encoding="utf-8")
     return FLOORS.sub(lambda m: m.group(1) + picture + m.group(2), page)

@@ -5,9 +5,9 @@ with one comment, and one for each header.
 
     gen_man.py --version VERSION --date YYYY-MM-DD OUTPUT HEADER...
 
-What it relies on: declarations of one comment stand right below it, with no empty line in between; a line of the form
+It relies on this: a comment's declarations follow right below it, without an empty line; a line of the form
 "---- title ----" begins a section; " - " begins an item of a list; "Errors:" begins what goes to ERRORS, up to the end
-of its paragraph. Not Doxygen, which wants marks in the comments that a reader of the header would have to look past.
+of its paragraph. Not Doxygen, which needs marks in the comments that a reader of the header would have to look past.
 """
 import argparse
 import re
@@ -17,7 +17,7 @@ from pathlib import Path
 
 FUNCTION = re.compile(r"^TRZ_(?:CUDA_)?API\s+(?P<type>[\w ]+?[ *]+)(?P<name>trz_\w+)\((?P<parameters>.*)\);$", re.S)
 TITLE = re.compile(r"^-{4,} (.+?) -{4,}$", re.M)
-EARLY = 100  # columns that a line reaches at least if the next one goes on
+EARLY = 100  # columns that a line reaches, with the next one's first word, unless its paragraph ends
 EVERYWHERE = {"trz_status", "trz_heap"}  # types that only the header's page shows
 TYPE_NAME = re.compile(r"\b(?:trz|TRZ)_\w+\b")
 COMMENT = re.compile(r"/\*(.*?)\*/", re.S)
@@ -25,7 +25,7 @@ COMMENT = re.compile(r"/\*(.*?)\*/", re.S)
 
 @dataclass
 class Block:
-    """What stands between empty lines of a header: a comment, and what it is of."""
+    """A piece between empty lines of a header: a comment, and the declarations that it describes."""
     comment: str
     code: str
     section: str
@@ -43,7 +43,7 @@ class Header:
 # ---- reading ---------------------------------------------------------------------------------------------
 
 def text_of(comment):
-    """A comment without its stars. Where a line ends early, its paragraph does."""
+    """A comment without its stars. A line that ends early ends its paragraph."""
     lines = [re.sub(r"^\s*\* ?", "", line).rstrip() for line in comment.strip().split("\n")]
     text = ""
     for line, following in zip(lines, lines[1:] + [""]):
@@ -135,7 +135,7 @@ def first_sentence(text):
 
 
 def split_errors(comment):
-    """The comment without what it says of errors, and that, with whole names."""
+    """Splits a comment: the text without errors, and what it says of errors, with whole names."""
     match = re.search(r"(?:^|(?<=\s))(?:No errors\.|Errors(?:, which change nothing)?: )", comment)
     if not match or match.group().startswith("No"):
         return comment, ""
@@ -162,7 +162,7 @@ STATUSES = set()
 
 
 def prototype(match):
-    """One function of the synopsis: names of parameters in italics, all else bold."""
+    """A function of the synopsis: names of parameters in italics, all else bold."""
     parts = []
     for parameter in re.sub(r"\s+", " ", match["parameters"]).split(", "):
         name = re.search(r"(\w+)((?:\[\])?)$", parameter) if parameter not in ("void", "") else None
@@ -192,8 +192,8 @@ def declares(block):
 
 
 def types_of(header, block):
-    """The blocks that declare the types of the functions' parameters, the types in those, and the constants that
-    either names, by name or as "TRZ_NAME_*"."""
+    """The blocks that declare the types of the functions' parameters, the types in those, and the constants that either
+    mentions, by name or as "TRZ_NAME_*"."""
     wanted, found = [block], []
     for one in wanted:
         names = set(TYPE_NAME.findall(COMMENT.sub("", one.code))) - EVERYWHERE

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs, through apt, the packages that building and testing need and that are missing; does nothing when
-# none is. Works as root or with sudo.
+# Installs, by apt, the packages that building and testing need and the machine lacks; does nothing if it has them all.
+# Works as root or with sudo.
 set -eu
 
 packages="build-essential cmake ninja-build pkg-config python3 python3-venv python3-pyelftools
@@ -31,8 +31,8 @@ else
 fi
 
 echo "install_deps: installing$missing"
-# A mirror that does not answer is no reason to stop while others have what is missing. A machine that has just started
-# often upgrades itself, and holds dpkg's lock for a while.
+# If a mirror does not answer, others may still have what is missing. A machine that has just started often upgrades
+# itself, and holds dpkg's lock for a while.
 wait="-o DPkg::Lock::Timeout=300"
 $as_root apt-get -q $wait -o Acquire::Retries=2 -o Acquire::http::Timeout=20 update || true
 if ! $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q $wait install -y --no-install-recommends $missing; then

@@ -36,7 +36,7 @@ class Layers:
         return sorted({module(p) for p in self.files})
 
     def circles(self):
-        """The modules of each circle, the first one found of each set."""
+        """The modules of each circle; of several circles of the same modules, only the first one found."""
         below = {m: sorted(b for a, b in self.arrows if a == m) for m in self.modules}
         done, found = set(), []
 
@@ -53,7 +53,7 @@ class Layers:
         return found
 
     def problems(self):
-        """(path, line, rule, text) of each."""
+        """(path, line, rule, text) of each break."""
         here = {folder(p) for p in self.files}
         for name in sorted(self.floors.keys() - here):
             yield self.alloc / "README.md", 1, "floor", f"alloc/{name}/ is on the table and holds no file"
@@ -71,7 +71,7 @@ class Layers:
             yield path, line, "circle", " -> ".join(m.name for m in circle + circle[:1])
 
     def picture(self):
-        """The floors from the top, each with those that it uses."""
+        """Draws the floors from the top, each with those that it uses."""
         uses = {}
         for path, _, name in self.arrows.values():
             uses.setdefault(folder(path), set()).add(folder(self.by_name[Path(name).name]))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Configures, builds and tests presets one after another, and ends with one line over all of them.
+"""Configures, builds and tests presets one after another, and prints a last line about all of them.
 
     run_tests.py [PRESET...]        default: what `make check` promises
 
@@ -23,8 +23,8 @@ def run(*command):
 
 
 def unrandomised():
-    """A prefix that switches address space randomisation off where that is permitted: ThreadSanitizer of the
-    older compilers does not start under the strong randomisation of newer kernels."""
+    """A prefix that switches address space randomisation off, if that is permitted: older compilers' ThreadSanitizer
+    does not start under the strong randomisation of newer kernels."""
     prefix = ["setarch", "-R"]
     try:
         works = subprocess.run(prefix + ["true"], stderr=subprocess.DEVNULL, check=False).returncode == 0

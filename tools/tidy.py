@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of docs/style.md that a script can hold. Prints `file:line: rule: what is wrong`, one a line.
+"""The rules of docs/style.md that a script can check. Prints `file:line: rule: what is wrong`, one a line.
 
     tidy.py [ROOT]      exit status 1 when anything is wrong
 """
@@ -29,9 +29,9 @@ LAYERS = {
     "examples": {"include"},
 }
 
-# Call -> files that own it. The first table holds for every folder of the library, the second for all C code.
+# Call -> files that own it. The first table is for every folder of the library, the second for all C code.
 LIBRARY_FOLDERS = {"base", "stats", "explain", "alloc"}
-# Folders where a function that nothing names is dead: others define functions that programs look up by name.
+# Folders where a function that nothing names is dead; others define functions that programs look up by name.
 NAMED_FOLDERS = LIBRARY_FOLDERS | {"sim", "trace", "cli", "bench"}
 OWNED_CALLS = {
     "malloc calloc realloc aligned_alloc posix_memalign free strdup strndup": {"meta.c", "api.c"},
@@ -100,7 +100,7 @@ class Tree:
         self.problems = []
 
     def _paths(self):
-        """Paths of the files to check. Skipped folders are not even listed: files that tests make in build/ vanish
+        """Paths of the files to check. Does not even list skipped folders, since files that tests make in build/ vanish
         meanwhile."""
         for folder, folders, names in os.walk(self.root):
             folders[:] = set(folders) - SKIPPED_FOLDERS
@@ -119,7 +119,7 @@ def blank_comments_and_strings(text):
 
 
 def c_functions(file):
-    """(name, first line, length) of each function: a body starts and ends with a brace in column 1, in C++ perhaps
+    """(name, first line, length) of each function: a body starts and ends with a brace in column 1; in C++ it may be
     indented, as in a class."""
     start = opening = None
     lines = blank_comments_and_strings(file.text).splitlines()
@@ -275,8 +275,8 @@ def check_dead_files(tree):
 
 
 def check_dead_functions(tree):
-    """Functions of the library and the command that only their definition and prototypes name. The compiler reports
-    unused static ones."""
+    """Functions of the library and the command that nothing names except their definition and prototypes. The compiler
+    reports unused static ones."""
     texts = {f: blank_comments_and_strings(f.text) for f in tree.c_files}
     rest = "\n".join(f.text for f in tree.files if not f.is_c and f.path.suffix != ".md")
     named = collections.Counter(re.findall(r"\w+", "\n".join([*texts.values(), rest])))

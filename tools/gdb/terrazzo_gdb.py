@@ -6,9 +6,9 @@
     (gdb) trz blocks [STATE]        the blocks of every window by address; only live, free, slab, pending, hole, busy
     (gdb) trz find ADDRESS          what lies at a device address
 
-and blocks, slabs, windows and tiles printed in a line. Reads memory only, so it works on core dumps and on a process
-that stopped with the heap's locks held; what it shows may then be half-way through a change. Needs the debug
-information of terrazzo (not that of a stripped package).
+and prints blocks, slabs, windows and tiles in a line. It only reads memory, so it works on core dumps and on a process
+that stopped with the heap's locks held; what it shows may then be half-way through a change. It needs terrazzo's debug
+information, which a stripped package lacks.
 """
 import gdb
 import gdb.printing
@@ -27,7 +27,7 @@ def size_text(size):
 
 
 def number(value):
-    """The value of an integer, atomic or not, or of a pointer."""
+    """The value of an integer (atomic or not) or a pointer."""
     value_type = value.type.strip_typedefs().unqualified()
     if value_type.code == gdb.TYPE_CODE_STRUCT:
         return number(value[value_type.fields()[0]])
