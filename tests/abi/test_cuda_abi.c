@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * base/cuda_abi.h against the real cuda.h, where a toolkit of version 13 or newer is installed: sizes,
- * offsets, values, and that each symbol exists in the version that is asked for. Skipped elsewhere.
+ * Compares base/cuda_abi.h with the real cuda.h, if a toolkit of version 13 or newer is installed: sizes, offsets,
+ * values, and that each symbol exists in the version that we ask for. Skipped elsewhere.
  */
 #include "cuda_abi.h"
 

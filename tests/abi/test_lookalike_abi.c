@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The look-alikes' declarations against the real headers, where a toolkit of version 13 or newer is installed:
+ * Compares the look-alikes' declarations with the real headers, if a toolkit of version 13 or newer is installed:
  * values, sizes and offsets. Skipped elsewhere.
  */
 #include "lookalike/driver/driver_abi.h"

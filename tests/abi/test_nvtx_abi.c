@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * alloc/observe/nvtx_abi.h against the real nvToolsExtMem.h, where a toolkit is installed: sizes, offsets, values.
+ * Compares alloc/observe/nvtx_abi.h with the real nvToolsExtMem.h, if a toolkit is installed: sizes, offsets, values.
  * Skipped elsewhere.
  */
 #include "observe/nvtx_abi.h"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark of allocators: one more allocator and one more workload are a file each; a wrong allocator is found."""
+"""The benchmark of allocators: a further allocator or workload is one file; the benchmark finds a wrong allocator."""
 import json
 import os
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A made-up training run as a PyTorch snapshot: layers, optimizer state, a leak, and in the end no memory."""
+"""A made-up training run as a PyTorch snapshot: layers, optimizer state, a leak; in the end memory runs out."""
 import json
 import pickle
 import random

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""terrazzo report: the page's figures against a reckoning of their own, and the page itself in a headless browser,
-where one is installed."""
+"""terrazzo report: compares the page's figures with figures computed here, and opens the page in a headless browser,
+if one is installed."""
 import base64
 import copy
 import io

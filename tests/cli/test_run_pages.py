@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""terrazzo run --report and terrazzo sim --report: pages of what processes leave, and the command's exit status. What
-real programs leave is tested with PyTorch (tests/torch/)."""
+"""terrazzo run --report and terrazzo sim --report: pages of the files that processes leave, and the command's exit
+status. Tests with PyTorch (tests/torch/) cover the files of real programs."""
 import os
 import signal
 import subprocess

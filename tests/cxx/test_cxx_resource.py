@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""terrazzo/memory_resource.hpp and terrazzo/rmm.hpp with the real headers: CCCL's of the toolkit, and RMM's with the
-CCCL that RMM brings along. RMM before 25 is all headers, so its containers run, too. Of a newer one they do where
-TRZ_RMM names it: folders, separated by colons, each with include/ and, if the program is to run, src/, as an unpacked
-package and RMM's own sources have them, and the headers and library of rapids_logger."""
+"""terrazzo/memory_resource.hpp and terrazzo/rmm.hpp with the real headers: the toolkit's CCCL, and RMM's with the CCCL
+that RMM brings along. RMM before 25 is all headers, so its containers run, too. Those of a newer one run if TRZ_RMM
+names it: folders, separated by colons, each with include/ and, if the program is to run, src/, as an unpacked package
+and RMM's own sources have them, and the headers and library of rapids_logger."""
 import os
 import shutil
 import subprocess

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sorting.cu: Thrust's containers and algorithms, and CUB's, over a heap, compiled by nvcc. Skipped where there is
-none."""
+"""sorting.cu: Thrust's containers and algorithms, and CUB's, over a heap, compiled by nvcc. Skipped without
+nvcc."""
 import shutil
 import unittest
 

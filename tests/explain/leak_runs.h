@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Runs of programs by seed, as explain/leaks.h sees them: what each call site and the heap hold at the ends of steps,
- * and what is true of them. A run has weights and transient memory, and on top of them a mixture of what programs do.
+ * and which sites really leak. A run has weights and transient memory, and a mixture of what programs do.
  */
 #ifndef TRZ_TESTS_LEAK_RUNS_H
 #define TRZ_TESTS_LEAK_RUNS_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which frame of a stack names its place in the program, and what its memory is for.
+ * Which frame of a call stack names its place in the program, and what it says the memory is for.
  */
 #include "testing.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Leaks are named and nothing else is, forecasts hold, memory is bounded. TRZ_SEEDS sets how many runs of each
- * rate are tried, TRZ_FIRST_SEED the first.
+ * The detector names leaks and nothing else, its forecasts hold, and its memory is bounded. TRZ_SEEDS sets how many
+ * runs of each rate to try, TRZ_FIRST_SEED the first seed.
  */
 #include "testing.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What terrazzo's own snapshot of a failure tells is what its report at the failure told.
+ * terrazzo's own snapshot of a failure tells the same as its report at the failure.
  */
 #include <stdio.h>
 #include <stdlib.h>

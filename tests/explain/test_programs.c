@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Programs that run out of memory on a simulated device, each for one reason: the report at the failure has the right
- * verdict, what was missing, and the largest holder.
+ * Programs that run out of memory on a simulated device, each for one reason: the report at the failure names the right
+ * verdict, how much was missing, and the largest holder.
  */
 #include <jansson.h>
 #include <stdlib.h>

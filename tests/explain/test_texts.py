@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`terrazzo explain` on out-of-memory texts of PyTorch's versions and of logs: texts/NAME.txt, and in
-texts/expected.json what each must come to. Sizes are in MiB."""
+"""`terrazzo explain` on out-of-memory texts of PyTorch's versions and of logs: texts/NAME.txt; texts/expected.json
+says what each must give. Sizes are in MiB."""
 import json
 import os
 import subprocess

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The decision list on evidence made by hand, the worked cases of practitioners among it, and the report's form.
+ * The decision list on handmade evidence, practitioners' worked cases included, and the report's form.
  */
 #include "testing.h"
 

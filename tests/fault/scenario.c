@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scenarios, and the judgement after a disturbance.
+ * The scenarios, and the checks after a disturbance.
  */
 #include "scenario.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Operations to be disturbed: each scenario prepares a heap and does one public operation, which the tests of this
- * folder let fail at every point where it can.
+ * Operations to disturb: each scenario prepares a heap and does one public operation; the tests of this folder make it
+ * fail at every point where it can.
  */
 #ifndef TRZ_TESTS_SCENARIO_H
 #define TRZ_TESTS_SCENARIO_H

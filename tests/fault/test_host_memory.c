@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The host's memory runs out at every point where the heap asks for some: this file takes the place of
- * alloc/ground/meta.c (the linker never needs that one) and refuses the n-th request.
+ * The host's memory runs out at every point where the heap asks for some: this file replaces alloc/ground/meta.c (the
+ * linker then never needs that one) and refuses the n-th request.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Makes a fuzz harness a program where libFuzzer is not linked: a main() that runs it over every file of a folder, and
- * over cuts and bit flips of each.
+ * Makes a fuzz harness a program without libFuzzer: a main() that runs it over every file of a folder, and over cuts
+ * and bit flips of each.
  */
 #ifndef TRZ_TESTS_CORPUS_MAIN_H
 #define TRZ_TESTS_CORPUS_MAIN_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fuzz harness: any text as TERRAZZO_CONF. A refusal must say something.
+ * Fuzz harness: any text as TERRAZZO_CONF. A refusal must have a text.
  */
 #include "corpus_main.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fuzz harness: any bytes as a memory snapshot. What is read must be whole: blocks tile their segments, and every
- * number that leads somewhere leads there. And why memory ran out can be said, whatever the history claims.
+ * Fuzz harness: any bytes as a memory snapshot. A snapshot that loads must be whole: blocks tile their segments, and
+ * every index is valid. And the verdict on a failure must come out, whatever the history claims.
  */
 #include "corpus_main.h"
 

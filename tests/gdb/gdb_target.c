@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A heap with a block of each state, and a place to stop at.
+ * A heap with a block in each state, and a place for gdb to stop at.
  */
 #include "heap/heap.h"
 #include "rig.h"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""tools/gdb/terrazzo_gdb.py in gdb, on a program with a heap that it stops in. Skipped where there is no gdb, or where
-it may trace nothing."""
+"""tools/gdb/terrazzo_gdb.py in gdb, on a program with a heap that gdb stops. Skipped if there is no gdb, or it may not
+trace programs."""
 import os
 import re
 import shutil

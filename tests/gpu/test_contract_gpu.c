@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The contract, kept by driver_cuda on this machine's GPU. Skipped where there is none. A case that passes here is
+ * That driver_cuda keeps the contract on this machine's GPU. Skipped without a GPU. A case that passes here is
  * confirmed: write the GPU and the driver into its note.
  */
 #include <stdio.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the tests of programs outside the tree: running commands, and the output of the program in consumer/."""
+"""What tests of programs outside the tree share: running commands, and the output of the program in consumer/."""
 import os
 import re
 import subprocess

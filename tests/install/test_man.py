@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The man pages that tools/gen_man.py makes: one for each public function, with what its comment says, and without a
-warning by the programs that read them, where those are installed."""
+"""The man pages that tools/gen_man.py makes: one for each public function, with what its comment says; the programs
+that read them, if installed, give no warning."""
 import re
 import shutil
 import subprocess

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Device code made by hand.
+ * Makes the device code.
  */
 #include "image.h"
 

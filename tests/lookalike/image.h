@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Device code made by hand: cubins and fatbins with as little in them as a reader needs.
+ * Handmade device code: cubins and fatbins with as little in them as a reader needs.
  */
 #ifndef TRZ_TESTS_IMAGE_H
 #define TRZ_TESTS_IMAGE_H

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs that build graphs begin with, after the preamble."""
+"""The beginning, after the preamble, of programs that build graphs."""
 
 GRAPHS = """
 class Kernel(ctypes.Structure):

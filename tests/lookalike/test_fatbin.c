@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Device code: kernels, their parameters and variables come out of cubins, PTX and fatbins as they went in; damaged
- * files are refused with a text.
+ * Device code: the reader finds in cubins, PTX and fatbins exactly the kernels, parameters and variables that went in,
+ * and refuses damaged files with a text.
  */
 #include "fatbin.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * nvcc's output for one program reads alike in every form that it packs: the parameters as C lays them out. Skipped
- * without nvcc.
+ * nvcc's output for one program reads the same in every form that nvcc packs: parameters lie as C lays them out.
+ * Skipped without nvcc.
  */
 #include "fatbin.h"
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that graphs allocate: addresses from the beginning, memory from the first launch on, shared by graphs whose
-allocations end inside them; and allocations in captures."""
+"""Memory that graphs allocate: addresses from the beginning, memory from the first launch on, shared by graphs that
+free what they allocate; and allocations in captures."""
 import unittest
 
 from lookalike_graphs import GRAPHS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs that programs build call by call, change, copy and update; and what is added to captures."""
+"""Graphs that programs build call by call, change, copy and update; and nodes that they add to captures."""
 import unittest
 
 from lookalike_graphs import GRAPHS

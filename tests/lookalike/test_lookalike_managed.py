@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Managed memory: what the program advises about it can be asked for, range by range."""
+"""Managed memory: a program can query, range by range, what it has advised about it."""
 import unittest
 
 from lookalike_process import skip_if_unfit, succeed

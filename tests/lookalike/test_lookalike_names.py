@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every function of the driver that a toolkit has ever named is there, by the linker and by cuGetProcAddress, and so is
-every function of the runtime: it does what it does, or refuses by name."""
+"""Every driver function that a toolkit has ever named is there, for the linker and for cuGetProcAddress, and so is
+every function of the runtime: it works, or refuses by name."""
 import os
 import re
 import subprocess

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that nvcc compiles run over the look-alike runtime, linked with it as a shared library, of either version,
-or as a static one; NVIDIA's own static runtime does not, and the program's user is told the way out. Skipped where
-there is no nvcc."""
+or as a static one. NVIDIA's own static runtime does not run, and says what the user can do instead. Skipped without
+nvcc."""
 import os
 import shutil
 import subprocess

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reductions of the stand-in for NCCL: every type and operation, against sums made here.
+ * Reductions of the stand-in for NCCL: compares every type and operation with results computed here.
  */
 #include "lookalike/standin/nccl.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The best-fit index against an array that is searched from end to end.
+ * Compares the best-fit index with an array that is searched from end to end.
  */
 #include "bits.h"
 #include "memory/fit.h"

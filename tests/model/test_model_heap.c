@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public functions against a set of intervals: no two live allocations share a byte, sizes and alignments
- * are as asked, every query and every wrong free is answered as the set says.
+ * Compares the public functions with a set of intervals: no two live allocations share a byte, sizes and alignments
+ * are as requested, and every query and every wrong free gets the answer that the set gives.
  */
 #include "accounts.h"
 #include "prng.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The address index against an array of ranges. The ranges lie in a few clusters around borders of granules,
- * leaves and the address space.
+ * Compares the address index with an array of ranges, which lie in a few clusters around borders of granules, leaves
+ * and the address space.
  */
 #include "bits.h"
 #include "memory/block.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What callers hold, and the most that they have held at one moment, against a model that adds everything up after
- * each event: slots and blocks of several streams, whose slots go out and come in; frees that wait for other streams;
- * growth; peaks that are set back; a history that is switched on and off.
+ * Compares what callers hold, and the most that they have held at one moment, with a model that adds everything up
+ * after each event: slots and blocks of several streams, whose slots go out and come in; frees that wait for other
+ * streams; growth; resets of peaks; a history that is switched on and off.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What CUDA documents of its allocation calls (conformance/): the simulated driver answers so, with any timing of work
-and either runtime, and a preloaded program gets the same answers, but for those in conformance/differences.txt."""
+"""What CUDA documents of its allocation calls (conformance/): the simulated driver answers like that, with any timing
+of work and either runtime; so does a preloaded program, except for the answers in conformance/differences.txt."""
 import os
 import re
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a preloaded program pays the driver, in the simulated device's time; and that it keeps nothing."""
+"""What a preloaded program's driver calls cost, in the simulated device's time; and that it keeps nothing."""
 import json
 import tempfile
 import unittest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA programs whose calls are replaced as they are compiled. Skipped where there is no nvcc."""
+"""CUDA programs whose calls are replaced when they are compiled. Skipped without nvcc."""
 import os
 import shutil
 import subprocess

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that know nothing of terrazzo, with libterrazzo_preload before them: they do what they do without it, and
-terrazzo has served them."""
+"""Programs that know nothing of terrazzo, with libterrazzo_preload preloaded: they do the same as without it, and
+terrazzo serves them."""
 import ctypes
 import os
 import re

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tool as NVTX injects it: it keeps heaps and regions, and the mistakes in the calls.
+ * A tool such as NVTX injects: it keeps track of heaps and regions, and of mistakes in the calls.
  */
 #ifndef TRZ_TESTS_FAKE_TOOL_H
 #define TRZ_TESTS_FAKE_TOOL_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tool that NVTX injects knows each allocation, and none that is not.
+ * A tool that NVTX injects knows every live allocation, and no other memory.
  */
 #include <dlfcn.h>
 #include <stdio.h>

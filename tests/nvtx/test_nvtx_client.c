@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tool in place of compute-sanitizer, called by NVTX's own client code, where its headers are installed: that code
+ * The tool in place of compute-sanitizer, called by NVTX's own client code, if its headers are installed: that code
  * meets everything that the tool demands of us. Skipped elsewhere.
  */
 #if __has_include(<nvtx3/nvToolsExtMem.h>)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A shared object that imports functions in three ways: for calls, for their address, in a table. Built several
- * times, with imports that the loader looks up when the object is loaded or when they are first called.
+ * A shared object that imports functions in three ways: for calls, for their address, in a table. It is built several
+ * times, with imports that the loader looks up when it loads the object, or at the first call.
  */
 #include <unistd.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A library's constructor allocates inside dlopen, with the dynamic linker's lock, while another thread opens the first
- * heap, which asks the linker for the driver, the runtime's events and a tool: nobody waits for ever. Each case is a
- * process of its own.
+ * A library's constructor allocates inside dlopen, holding the dynamic linker's lock, while another thread opens the
+ * first heap, which asks the linker for the driver, the runtime's events and a tool: neither waits for ever. Each case
+ * is a process of its own.
  */
 #include <dlfcn.h>
 #include <sys/wait.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The diversions of captures that a call has broken: PyTorch before 2.14 leaves them, with a reference of the pool. The
- * lookalike libraries stand for the driver; a filter that is told what the driver would say stands for PyTorch's.
+ * Diversions of captures that a call has broken: PyTorch before 2.14 leaves them behind, with a reference to the pool.
+ * The look-alike libraries stand for the driver; a filter that is told what the driver would say stands for PyTorch's.
  */
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory for other processes, by the functions behind PyTorch's: the process that asks for it is its own here."""
+"""Memory for other processes, by the functions behind PyTorch's; here the process that asks is the one that has it."""
 import os
 import subprocess
 import sys

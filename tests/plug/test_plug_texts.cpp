@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The text of an out-of-memory error, of which programs read the sizes: the same in any locale.
+ * The text of an out-of-memory error, whose sizes programs read, is the same in any locale.
  */
 #include <clocale>
 #include <cstdio>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Imports of loaded objects are replaced, whichever way they are bound, and objects that come later are noticed.
+ * relink replaces imports of loaded objects, whichever way they are bound, and notices objects loaded later.
  */
 #include "events/relink.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Frees after an event: no stream gets the memory before the event, any stream may after it, and none waits.
+ * Frees after an event: no stream gets the memory before the event, any stream may get it afterwards, and none waits.
  */
 #include <unistd.h>
 

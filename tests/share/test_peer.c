@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Peers: every mapping, whenever it was made, is open to them; failures affect nothing else. The simulated device
- * reports a violation when work reaches memory that its device may not.
+ * Peers reach every mapping, whenever it was made; failures affect nothing else. The simulated device reports a
+ * violation when work reaches memory that its device may not.
  */
 #include <unistd.h>
 

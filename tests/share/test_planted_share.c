@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of the tests: bugs planted into exports and imports, and who notices them.
+ * Tests of the tests: bugs planted in exports and imports, and what notices them.
  */
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Exports and imports: one heap's memory in another process, pinned here and unmapped there in time. Most tests use two
- * heaps of one process, which the driver cannot distinguish from two processes.
+ * Exports and imports: one heap's memory in another process, pinned here, and unmapped there in time. Most tests use
+ * two heaps of one process, which the driver cannot distinguish from two processes.
  */
 #include <fcntl.h>
 #include <stdlib.h>

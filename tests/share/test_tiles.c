@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Exports of packed memory, tile by tile: an exported tile stays in place whatever the heap needs, serves the heap
- * there, and others map several side by side. Two heaps of one process stand for two processes.
+ * Exports of packed memory, tile by tile: an exported tile stays in place whatever the heap needs, and serves the heap
+ * there; other processes map several side by side. Two heaps of one process stand for two processes.
  */
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shared by the tests of the simulated device: an open machine with its primary context, one tile laid
- * somewhere, and assertions on violations.
+ * What the tests of the simulated device share: an open machine with its primary context, one tile laid somewhere, and
+ * assertions on violations.
  */
 #ifndef TRZ_TESTS_SIM_FIXTURE_H
 #define TRZ_TESTS_SIM_FIXTURE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The simulated device's captures and graphs: the nodes that they collect, the calls that they forbid, launches, and
- * graphs whose memory has changed behind them.
+ * graphs whose memory has changed since.
  */
 #include "sim_fixture.h"
 

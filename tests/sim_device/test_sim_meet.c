@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Meetings: items of streams that complete when others have come. The other side is this test.
+ * Meetings: items of streams that complete when other ranks have come. This test plays the other ranks.
  */
 #include "sim_fixture.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Dependent launches on the simulated device: which uses of one memory through two addresses are caught, and
+ * Dependent launches on the simulated device: which uses of the same memory by two addresses the device catches, and
  * which edges between them make them right.
  */
 #include "sim_fixture.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Device profiles: the shipped file is whole, its figures can be right, and names are found.
+ * Device profiles: the shipped file is complete, its figures are plausible, and names are found.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the set-up of PyTorch for the simulated device does with a folder that has something in it already."""
+"""What the set-up of PyTorch for the simulated device does with a folder that is not empty."""
 import os
 import sys
 import tempfile

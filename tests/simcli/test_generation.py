@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""generate() under `terrazzo sim`, in a package that stands for transformers: its loop has the form of those, and asks
-a device that computes nothing whether it is done."""
+"""generate() under `terrazzo sim`, in a package that stands for transformers: its loop has the same form, and asks a
+device that computes nothing whether it is done."""
 import os
 import subprocess
 import sys

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Snapshots of failures in files: their names and limits; what the program sees when they cannot be written; and that
- * no half of one ever has a file's final name.
+ * no half-written one ever has a file's final name.
  */
 #include <dirent.h>
 #include <errno.h>

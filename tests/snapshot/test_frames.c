@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Call stacks: requested with no lock held and only while a history is kept, kept with live allocations whatever the
- * history forgets, looked up only by snapshots.
+ * Call stacks: the heap asks for them with no lock held and only while it keeps a history, keeps them with live
+ * allocations whatever the history forgets, and looks them up only for snapshots.
  */
 #include <jansson.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Snapshots of a model heap in many shapes, with rings that wrap, pass tools/check_snapshot.py; and that heap with a
- * note left out does not, which proves that the checker checks.
+ * Snapshots of a model heap in many shapes, with rings that wrap, pass tools/check_snapshot.py; if one note is left
+ * out, they fail, which proves that the checker checks.
  */
 #include "testing.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Peaks are exact with several threads: in each round every thread goes up and down at random, never beyond a mark of
- * its own, and all are at their marks at one moment. So the most that callers have held at once is the largest sum of
- * the marks of a round, whatever the threads do in between.
+ * Peaks are exact with several threads: in each round every thread allocates and frees at random, never beyond a mark
+ * of its own, and at one moment all are at their marks. So the most that callers have held at once is the largest sum
+ * of a round's marks, whatever the threads do in between.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Real threads that make, share, capture into, restore and release private pools while their memory is freed by
- * others, streams come and go, and one thread trims and checks. The judges are the stamps, the final balance, and
+ * Real threads make, share, capture into, restore and release private pools while others free their memory, streams
+ * come and go, and one thread trims and checks. The judges are the stamps, the final balance, and
  * ThreadSanitizer.
  */
 #include <pthread.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Real threads on one heap: four that allocate, stamp, verify and free, also each other's blocks, on streams of
- * their own and on a shared one; one that reads statistics and checks; one that trims. The judges are the stamps,
- * the final balance, and ThreadSanitizer.
+ * Real threads on one heap: four allocate, stamp, verify and free, also each other's blocks, on streams of their own
+ * and on a shared one; one reads statistics and checks; one trims. The judges are the stamps, the final balance, and
+ * ThreadSanitizer.
  */
 #include <pthread.h>
 #include <stdatomic.h>

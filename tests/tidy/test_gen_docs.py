@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/stats.md, docs/options.md and the picture in docs/design.md match the library: no page is stale, the generator
-notices one that is, and it reads from the lists what the built library and command report."""
+notices a stale one, and it reads from the lists the same as the built library and command report."""
 import ctypes
 import json
 import os

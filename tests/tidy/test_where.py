@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/where.md names files that are there, and functions that they define; so does the allocation that docs/design.md
-follows."""
+"""docs/where.md names files that exist, and functions that they define; so does docs/design.md where it follows one
+allocation."""
 import os
 import re
 import unittest

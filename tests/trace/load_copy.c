@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loading from memory.
+ * Loads traces from memory.
  */
 #include "load_copy.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bisection: it finds the size, in few tries, and says when the result is uncertain.
+ * The bisection finds the size in few tries, and says when the result is uncertain.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What small traces need, whoever serves them, worked out by hand.
+ * What small traces need from any allocator, worked out by hand.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Growth in the histories of snapshots: steps told, marked and recognised; what is a leak and what only grows.
+ * Growth in snapshots' histories: steps that are told, marked or recognised; what is a leak and what only grows.
  */
 #include "testing.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory snapshots as plain arrays: what each version writes, and what is refused.
+ * Memory snapshots as plain arrays: what each version writes, and what the reader refuses.
  */
 #include "testing.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files as input: plain and packed, larger than the reader's window, damaged, of a compression that is not
+ * Files as input: plain and packed, larger than the reader's window, damaged, or of a compression that it does not
  * read.
  */
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The hash map of the trace readers against a plain array; the histogram of durations against sorted numbers.
+ * Compares the trace readers' hash map with a plain array, and the histogram of durations with sorted numbers.
  */
 #include <setjmp.h>
 #include <stdarg.h>

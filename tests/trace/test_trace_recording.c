@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What processes note of their requests becomes a trace.
+ * Recordings of processes' requests become a trace.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Allocation: arguments, sizes, alignments, where the bytes lie, reuse, and the driver left alone.
+ * Allocation: arguments, sizes, alignments, where the bytes lie, reuse, and when no driver call is made.
  */
 #include "rig.h"
 

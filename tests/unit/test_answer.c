@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reports on request: by a socket, by a signal, and who gets none.
+ * Reports on request: over a socket, by a signal, and which requests get none.
  */
 #include <dirent.h>
 #include <fcntl.h>

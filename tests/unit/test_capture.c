@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A heap beside captures: it disturbs none, and refuses to serve a stream that is being captured.
+ * A heap disturbs no capture, and refuses to serve a stream that is being captured.
  */
 #include "overlay.h"
 #include "rig.h"

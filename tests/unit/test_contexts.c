@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Streams of other contexts: of a second device, which reads and writes this one's memory as its peer, and of a second
- * context of the device.
+ * Streams of other contexts: of a second device, which reads and writes this device's memory as a peer, and of a second
+ * context of this device.
  */
 #include <pthread.h>
 

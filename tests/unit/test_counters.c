@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counters: their names, current, peak and total values, ratios, and the setting back of peaks.
+ * Counters: their names, current, peak and total values, ratios, and resets of peaks.
  */
 #include "counters.h"
 #include "testing.h"

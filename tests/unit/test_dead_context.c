@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A context that has failed (law L6): one clear error, no reuse, and not one further driver call.
+ * A context that has failed (law L6): one clear error, no reuse, and no further driver call.
  */
 #include "rig.h"
 

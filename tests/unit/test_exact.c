@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Allocations at a given address: memory that was freed there can be allocated again, memory that is live or in use
+ * Allocations at a given address: memory freed there can be allocated again; memory that is live or in use
  * cannot.
  */
 #include "ground/types.h"

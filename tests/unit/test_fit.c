@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The best-fit index: what is found, in which order, and that its check notices damage.
+ * The best-fit index: what it finds, in which order, and that its check notices damage.
  */
 #include "bits.h"
 #include "memory/fit.h"

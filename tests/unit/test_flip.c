@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Flips: which places of a hole serve a request, and that no call of the driver is needed for it.
+ * Flips: which places of a hole serve a request, and that this needs no call of the driver.
  *
- * Nine blocks of 4 MiB lie side by side. Three times two of them are freed and 8 MiB asked for, which gathers their
- * tiles behind all others, where they are held as two blocks of 4 MiB again:
+ * Nine blocks of 4 MiB lie side by side. Three times two of them are freed and 8 MiB requested, which gathers their
+ * tiles behind all others, where they are again held as two blocks of 4 MiB:
  *
  *   b0 | hole 1  2  3 | b4 | hole 5  6  7 | b8 | moved 1 | 5 | 2 | 6 | 3 | 7
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Children made by fork() while other threads use the heap: nothing there waits for a lock that its holder took along.
+ * Children made by fork() while other threads use the heap: they wait for no lock whose holder is not in the child.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Growth: other threads' operations during its driver calls, requests that it must not even begin, and programs that
- * would move memory for ever.
+ * Growth: other threads' operations during its driver calls, requests for which it must not even begin, and programs
+ * that would move memory for ever.
  */
 #include <stdlib.h>
 

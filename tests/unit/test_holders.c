@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who holds memory: the counts by call site, tag and category, exact for blocks, an unbiased sample for slots.
+ * Who holds memory: counts by call site, tag and category, exact for blocks, an unbiased sample for slots.
  */
 #include "heap/ledger.h"
 #include "prng.h"

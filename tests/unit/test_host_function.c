@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program's calls in host functions of streams, where the driver takes no call: frees of all kinds succeed and are
- * covered by a later poll, allocations succeed or say why not, nothing waits for a lock, and the heap works on.
+ * A program's calls in host functions of streams, where the driver takes no call: frees of all kinds succeed, and a
+ * later poll covers them; allocations succeed or say why not; nothing waits for a lock, and the heap works on.
  */
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The debugging options no_cache, unmap_on_free and guard. The simulated device faults, as a real one does, where
- * nothing is mapped: a use too late or too far is then an error of the context, not a wrong result.
+ * The debugging options no_cache, unmap_on_free and guard. The simulated device faults, like a real one, if work uses
+ * addresses where nothing is mapped: so a use too late or too far is an error of the context, not a wrong result.
  */
 #include "overlay.h"
 #include "prng.h"

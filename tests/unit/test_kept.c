@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loops that keep what they make, as evaluation with graphs does: at a failure in one the report calls it a leak; not
- * so what only looks like such a loop.
+ * Loops that keep what they make, as evaluation with graphs does: at a failure in one, the report calls it a leak; it
+ * does not for what only looks like such a loop.
  */
 #include <stdio.h>
 

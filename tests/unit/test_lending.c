@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a stream lends to others, and how it learns from what does not come back in time.
+ * What a stream lends to others, and what it learns from memory that does not come back in time.
  */
 #include "heap/heap.h"
 #include "rig.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Host memory of a heap: zeroed, aligned, counted to the byte, refused without harm, and all gone at the end.
+ * Host memory of a heap: zeroed, aligned, counted to the byte, refused without harm, and all freed at the end.
  */
 #include "bits.h"
 #include "ground/meta.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Steps that the program does not tell: recognised by what it allocates, or not at all.
+ * Steps that the program does not tell: the heap recognises them by what it allocates, or not at all.
  */
 #include "observe/period.h"
 #include "observe/steps.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Refills: which part of a hole is laid anew, and what must not be unmapped for it.
+ * Refills: which part of a hole is laid anew, and what must not be unmapped for that.
  *
  * Eight blocks of 4 MiB lie side by side. The tiles of two are gathered behind all others:
  *

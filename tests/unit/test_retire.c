@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Streams that are retired and destroyed while the heap still has memory of theirs.
+ * Streams that are retired and destroyed while the heap still has their memory.
  */
 #include <pthread.h>
 #include <sched.h>

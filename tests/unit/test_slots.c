@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A stream's slots: when they are out, who calls them in, and what an operation asks the driver.
+ * A stream's slots: when they are out, what calls them in, and what an operation asks the driver.
  */
 #include "heap/ledger.h"
 #include "rig.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Steps that a program tells its heap: who leaks, when memory will run out, and warnings.
+ * Steps that a program tells its heap: which call sites leak, when memory will run out, and warnings.
  */
 #include <jansson.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tickets: the tickets that an event covers, the order in which tickets pass, and events that are of no use.
+ * Tickets: which tickets an event covers, the order in which tickets pass, and useless events.
  */
 #include "order/ticket.h"
 #include "testing.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cheap clock agrees with the system's, whichever of the two it is.
+ * The cheap clock, of either kind, agrees with the system's.
  */
 #include "ticks.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Trim, limits and running out of memory: the memory that stays or goes, the error's text, and a heap that still works.
+ * Trim, limits and running out of memory: which memory stays or goes, the error's text, and a heap that still works.
  */
 #include "rig.h"
 

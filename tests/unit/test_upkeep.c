@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Free memory that is returned without being asked for: beyond a threshold, and when it was not needed for a while.
+ * Free memory that the heap returns unasked: beyond a threshold, and when it was not needed for a while.
  */
 #include "overlay.h"
 

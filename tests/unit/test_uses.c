@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory that several streams use, streams that go, and the largest request that would be served.
+ * Memory that several streams use, streams that end, and the largest request that would be served.
  */
 #include "rig.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Views: what is laid together for a large request lies where it was before when that is freed, and the same request
- * needs no call of the driver again.
+ * Views: tiles laid together for a large request return to their seats when it is freed, and the same request needs no
+ * call of the driver the next time.
  *
- * Eight blocks of 4 MiB lie side by side. Every second one but the last is freed, and 12 MiB asked for:
+ * Eight blocks of 4 MiB lie side by side. Every second one except the last is freed, and 12 MiB requested:
  *
  *   b0 | seats 1 | b2 | seats 3 | b4 | seats 5 | b6 | b7        view: | 1 | 3 | 5 |
  */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Address space: a place that was given up is laid with other tiles only by refills (law L10), windows that are used
- * up follow one another, old ones are returned in the end, and the device's memory goes wherever it is needed
- * meanwhile.
+ * Address space: only refills lay other tiles at a place that was given up (law L10), new windows follow used-up
+ * ones, old windows are returned in the end, and meanwhile the device's memory goes wherever it is needed.
  */
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the programs of this folder share: checks that end the program with a line that says where.
+ * What the programs of this folder share: checks that, if they fail, print where and end the program.
  */
 #ifndef TRZ_TEST_CHECK_HPP
 #define TRZ_TEST_CHECK_HPP

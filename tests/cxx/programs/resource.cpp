@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What RMM asks of every memory resource of its own, in own words: allocations of many sizes, alone and at random, on
- * the default stream and on others, from four threads, and handed from a thread and stream to another. With WITH_RMM
- * the resource is terrazzo::rmm_resource behind RMM's reference, and RMM's containers work over it; else it is
+ * The checks that RMM makes of its own memory resources, written anew: allocations of many sizes, alone and at random,
+ * on the default stream and on others, from four threads, and handed from one thread and stream to another. With
+ * WITH_RMM the resource is terrazzo::rmm_resource behind RMM's reference, and RMM's containers work over it; else it is
  * terrazzo::memory_resource behind CCCL's reference.
  */
 #ifdef WITH_RMM

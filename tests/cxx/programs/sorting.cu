@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Thrust and CUB over a heap: containers, what algorithms need meanwhile, and the interface of CUB's own allocator.
- * On the simulated device kernels compute nothing, so what is checked is where memory comes from, and that none stays.
+ * Thrust and CUB over a heap: containers, algorithms' temporary memory, and the interface of CUB's own allocator.
+ * On the simulated device kernels compute nothing, so this checks where memory comes from, and that none is left.
  */
 #include <terrazzo/cub.hpp>
 #include <terrazzo/thrust.hpp>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * terrazzo.hpp: what owns, moves and frees, and the types of errors. Needs no header of CUDA.
+ * terrazzo.hpp: ownership, moves and frees, and the types of errors. Needs no CUDA header.
  */
 #include <terrazzo.hpp>
 

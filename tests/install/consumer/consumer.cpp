@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The same as consumer.c, to show that the headers are good C++.
+ * The same as consumer.c, to show that the headers are valid C++.
  */
 #include <cstdio>
 #include <terrazzo.h>

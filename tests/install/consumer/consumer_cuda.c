@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The smallest program that uses CUDA's calls over an installed terrazzo: prints the version, and how an allocation and
- * its free have ended.
+ * The smallest program that uses CUDA's calls over an installed terrazzo: prints the version, and the results of an
+ * allocation and its free.
  */
 #define TRZ_CUDA_NO_TOOLKIT
 #include <stdio.h>

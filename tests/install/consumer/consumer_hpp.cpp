@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The same as consumer.c by terrazzo.hpp, with an allocation.
+ * The same as consumer.c, with terrazzo.hpp and an allocation.
  */
 #include <terrazzo.hpp>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * An ordinary CUDA program for test_lookalike_nvcc.py: allocation, streams, events, copies, graphs, variables, textures.
- * Prints "all right" and ends with 0 where every call succeeds and every copy comes back as it must.
+ * Prints "all right" and ends with 0 if every call succeeds and every copy comes back as it must.
  */
 #include <cuda_runtime.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory of the host, and what surrounds allocations: threads, devices, the end of a device, fork.
+ * Host memory, and what surrounds allocations: threads, devices, a device's reset, fork.
  */
 #include "conformance.h"
 

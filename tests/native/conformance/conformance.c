@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * `conformance` lists the groups of checks, `conformance GROUP` runs one. Each line is an answer: "ok NAME",
- * "says NAME VALUE" where CUDA documents nothing, or "NOT NAME: GOT, documented WANTED". Exit status 1: there was one
- * of those.
+ * "says NAME VALUE" if CUDA documents nothing, or "NOT NAME: GOT, documented WANTED". Exit status 1: there was a NOT
+ * line.
  */
 #include "conformance.h"
 

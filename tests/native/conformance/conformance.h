@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The conformance suite: what CUDA documents of its allocation calls, asked of the libraries that a program finds.
- * CUDA's functions without the toolkit's headers, and how an answer is checked and told.
+ * The conformance suite: checks what CUDA documents of its allocation calls, in the libraries that a program finds.
+ * Declares CUDA's functions without the toolkit's headers, and functions that check and print an answer.
  */
 #ifndef CONFORMANCE_H
 #define CONFORMANCE_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A library's constructor uses CUDA inside dlopen, with the dynamic linker's lock, while another thread is in a call
- * that has to ask the linker: the thread waits for the constructor, which waits for nobody. The first argument names
- * what the process has done before, the second is the library.
+ * A library's constructor uses CUDA inside dlopen, holding the dynamic linker's lock, while another thread is in a call
+ * that must ask the linker: the thread waits for the constructor, and the constructor for nobody. The first argument
+ * names what the process has done before, the second the library.
  */
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program of the CUDA driver that finds its functions in the way that its argument names, allocates in each of their
- * ways, copies, and checks what comes back. It says nothing of terrazzo, and runs with and without it.
+ * A program of the CUDA driver that finds functions in the way that its argument names, allocates in all ways that they
+ * offer, copies, and checks what comes back. It does not mention terrazzo, and runs with and without it.
  */
 #include <dlfcn.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The edges of a program's life: what it does before main, at its end, in children, in several devices and processes.
- * Its argument names the case.
+ * The edges of a program's life: what it does before main, at its end, in children, on several devices and in several
+ * processes. Its argument names the case.
  */
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program that makes handles of its memory for other processes, in CUDA's older way. It prints what each attempt
- * gives.
+ * A program that makes handles of its memory for other processes, in CUDA's older way, and prints the result of each
+ * attempt.
  */
 #include "cuda_calls.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tries to get past a limit of 1 GiB in each way that device memory can be had, and prints how much each has got. It
- * allocates pieces until it is refused, looks at what the refusal says, and frees them. Its argument names one way, or
+ * Tries to get past a limit of 1 GiB in each way to allocate device memory, and prints how much each way got. It
+ * allocates pieces until one is refused, looks at what the refusal says, and frees them. Its argument names one way, or
  * is "all", "beside others", "threads", "opened" or "ticking".
  */
 #include <dlfcn.h>

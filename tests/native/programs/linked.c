@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program that is linked with libterrazzo_cuda: each call's results, and who has served it.
+ * A program linked with libterrazzo_cuda: checks each call's result, and whether terrazzo or the driver served it.
  */
 #define TRZ_CUDA_NO_TOOLKIT
 #include "terrazzo_cuda.h"

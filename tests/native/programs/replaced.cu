@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program whose calls of CUDA mean terrazzo's.
+ * A program whose CUDA calls are replaced by terrazzo's.
  */
 #define TRZ_CUDA_REPLACE
 #include "terrazzo_cuda.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Handles of graphs that the driver uses again at once, under a limit. When the simulated driver gives back what a
- * handle points to, the program's own free() makes the next graph, as another thread might, and its calloc() sees to it
- * that this one has the same handle.
+ * Handles of graphs that the driver reuses at once, under a limit. When the simulated driver frees what a handle points
+ * to, the program's own free() makes the next graph, as another thread might, and its calloc() makes sure that this
+ * graph has the same handle.
  */
 #include <malloc.h>
 #include <string.h>

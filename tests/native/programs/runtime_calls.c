@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program of the CUDA runtime that allocates in each of its ways, copies, and checks what comes back. It says nothing
- * of terrazzo, and runs with and without it.
+ * A program of the CUDA runtime that allocates in all ways that the runtime offers, copies, and checks what comes back.
+ * It does not mention terrazzo, and runs with and without it.
  */
 #include <pthread.h>
 #include <string.h>

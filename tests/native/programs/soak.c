@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads that allocate and free at random, by all the ways there are: soak OPERATIONS THREADS SEED, for each thread.
+ * Threads that allocate and free at random, in all ways: soak OPERATIONS THREADS SEED; OPERATIONS are for each thread.
  * In the end nothing is allocated, and the host holds no more memory than after a tenth of the operations.
  */
 #include <pthread.h>
