@@ -12,7 +12,7 @@ enum { STACK_DEPTH = 256, LIMITS = 16 };
 
 /* ---- primary contexts ------------------------------------------------------------ */
 
-/* By device: how often the program has retained its primary context, and the context while that is above 0. */
+/* By device: how often its primary context is retained in this process, and the context while that is above 0. */
 static struct {
 	pthread_mutex_t lock;
 	int retains[LOOK_DEVICES];

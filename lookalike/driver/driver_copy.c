@@ -95,7 +95,7 @@ void trz_lookalike_note_known(uint64_t address, uint64_t size, bool known)
 	note_sent(address, size, known);
 }
 
-/* Waits for the stream's collectives: what they bring is known only then. A program waits for a scalar that it reads
+/* Waits for the stream's collectives: what they bring is known only then. A program that reads a scalar waits for it
  * anyway, if not always in the call that begins the read. */
 static trz_status await_ranks(trz_context context, void *stream)
 {

@@ -125,8 +125,8 @@ cuda_result look_block_make(struct look_node *n, struct cuda_alloc_node *alloc);
 cuda_result look_block_free_node(struct look_node *n, cuda_addr address);
 void look_block_hold(struct look_block *b);
 void look_block_drop(struct look_node *n);
-/* Before a launch: gives memory to each allocation, after freeing those of the last launch. `moved`: an address has got
- * new memory. */
+/* Before a launch: gives memory to each allocation; refuses if one is still live, unless launches free it. `moved`: an
+ * address has got new memory. */
 cuda_result look_blocks_lay(struct look_exec *e, trz_context context, void *stream, bool *moved);
 void look_blocks_launched(struct look_exec *e, trz_context context, void *stream);
 /* Frees memory that a graph has allocated, in a stream's order; false: no graph has. */

@@ -29,7 +29,7 @@ struct look_module {
 	SLIST_ENTRY(look_module) link;
 	const void *image;           /* NULL: it is no readable code */
 	const void *registered_as;   /* NULL: loaded, not registered */
-	struct fatbin *fatbin, *data;  /* for functions, and for variables; may be the same; NULL: neither opened yet */
+	struct fatbin *fatbin, *data;  /* for functions, and for variables: may be the same; NULL: not opened yet */
 	SLIST_HEAD(, look_function) functions;
 	SLIST_HEAD(, look_variable) variables;
 };

@@ -328,8 +328,7 @@ static void say_wait(struct text *t, const struct waiting *w)
 	say_place(t, w->call.place);
 }
 
-/* Whether all stuck hosts have said again what they wait for since the suspicion: on a busy machine one may not have
- * looked again, and its wait may be over. */
+/* Whether all stuck hosts have repeated their waits since the suspicion: on a busy machine an old wait may be over. */
 static bool is_confirmed(const struct blocked *b, int64_t now)
 {
 	for (int p = 0; p < hall->processes; p++)

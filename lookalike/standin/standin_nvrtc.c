@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NVRTC: every program compiles, to an image whose kernels do nothing and have no parameters. The stand-in finds the
- * kernels' names in the source.
+ * NVRTC: every program compiles, to an image whose kernels do nothing and do not tell their parameters. The stand-in
+ * finds the kernels' names in the source.
  */
 #include <ctype.h>
 #include <stdio.h>
