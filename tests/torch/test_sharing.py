@@ -505,7 +505,7 @@ class Handles(Case):
             self.assertIn(b"not a handle", self.dll.trz_torch_last_error())
         nobody = handle[:8] + bytes(16) + handle[24:]
         self.assertNotEqual(self.receive(nobody)[0], 0)
-        self.assertIn(b"cannot be asked", self.dll.trz_torch_last_error())
+        self.assertIn(b"cannot be reached", self.dll.trz_torch_last_error())
         guessed = handle[:24] + bytes(16) + handle[40:]
         self.assertNotEqual(self.receive(guessed)[0], 0)
 
