@@ -355,6 +355,7 @@ static int run_out_of_host_memory(void)
 	fails(&r);
 	setrlimit(RLIMIT_AS, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY});
 	assert_text(trz_last_error(), "; a snapshot is in ");
+	assert_text(trz_last_error(), "a.json");
 	return 0;
 }
 
@@ -418,6 +419,7 @@ static void test_a_failure_inside_a_snapshot(void **state)
 	fill_history(&r, 10);
 	fails(&r);
 	assert_text(trz_last_error(), "; a snapshot is in ");
+	assert_text(trz_last_error(), "a.json");
 	rig_close(&r);
 }
 

@@ -52,8 +52,10 @@ static void test_more_than_the_device_has_costs_nothing(void **state)
 	struct rig r = rig_open(GIB(80), NULL);
 	void *p = rig_alloc(&r, 100, NULL), *q;
 	uint64_t metadata = rig_stat(&r, "metadata_bytes"), addresses = rig_stat(&r, "address_bytes.current");
-	for (uint64_t size = GIB(1024); size <= GIB(65536); size *= 4)
-		assert_error(trz_alloc(r.heap, size, 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, " short");
+	for (uint64_t size = GIB(1024); size <= GIB(65536); size *= 4) {
+		assert_error(trz_alloc(r.heap, size, 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "the device is full, ");
+		assert_text(trz_last_error(), " short: ");
+	}
 	assert_int_equal(rig_stat(&r, "metadata_bytes"), metadata);
 	assert_int_equal(rig_stat(&r, "address_bytes.current"), addresses);
 	rig_free(&r, p);

@@ -136,8 +136,10 @@ static void test_hopeless_requests_cost_nothing(void **state)
 	rig_sync(&r);
 	uint64_t reserved = rig_stat(&r, "reserved_bytes.all.current");
 	params.size = GIB(1);
-	assert_error(trz_alloc_with(r.heap, &params, &p), TRZ_ERROR_OUT_OF_MEMORY, "the device is full");
-	assert_error(trz_alloc(r.heap, GIB(1), 0, NULL, &p), TRZ_ERROR_OUT_OF_MEMORY, "the device is full");
+	assert_error(trz_alloc_with(r.heap, &params, &p), TRZ_ERROR_OUT_OF_MEMORY, "the device is full, ");
+	assert_text(trz_last_error(), " short: ");
+	assert_error(trz_alloc(r.heap, GIB(1), 0, NULL, &p), TRZ_ERROR_OUT_OF_MEMORY, "the device is full, ");
+	assert_text(trz_last_error(), " short: ");
 	assert_ok(trz_set_limit(r.heap, MIB(200)));
 	params.size = MIB(300);
 	assert_error(trz_alloc_with(r.heap, &params, &p), TRZ_ERROR_LIMIT, "limit");
@@ -193,8 +195,10 @@ static void test_a_limit_before_the_driver(void **state)
 	assert_ok(trz_set_shared_limit(tell_limit, &limit));
 	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY,
 	             "3.00 GiB of 4.00 GiB is free there, 256.00 MiB of a limit of 256.00 MiB is held; this heap");
-	assert_non_null(strstr(trz_last_error(), "a limit is reached"));
-	assert_error(trz_alloc(r.heap, MIB(300), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "a limit is reached");
+	assert_non_null(strstr(trz_last_error(), "a limit is reached, "));
+	assert_text(trz_last_error(), " short: ");
+	assert_error(trz_alloc(r.heap, MIB(300), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "a limit is reached, ");
+	assert_text(trz_last_error(), " short: ");
 	limit.device_free = MIB(20);  /* the device is full, too */
 	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "what else uses the device");
 	limit.limit = 0;

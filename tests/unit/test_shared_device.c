@@ -144,7 +144,8 @@ static void test_what_refuses(void **state)
 	take(&o, GIB(3));
 	rig_open_heap(&r, NULL);
 	assert_ok(trz_set_limit(r.heap, GIB(2)));
-	assert_error(trz_alloc(r.heap, GIB(1) + MIB(500), 0, NULL, &p), TRZ_ERROR_OUT_OF_MEMORY, "the device is full");
+	assert_error(trz_alloc(r.heap, GIB(1) + MIB(500), 0, NULL, &p), TRZ_ERROR_OUT_OF_MEMORY, "the device is full, ");
+	assert_text(trz_last_error(), " short: ");
 	leave(&o);
 	assert_error(trz_alloc(r.heap, GIB(2) + MIB(500), 0, NULL, &p), TRZ_ERROR_LIMIT, "limit");
 	p = rig_alloc(&r, GIB(1) + MIB(500), NULL);
