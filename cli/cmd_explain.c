@@ -356,13 +356,18 @@ static bool same_request(const struct evidence *s, const struct evidence *t)
 	return known && t->requested + t->inexact >= s->requested && t->requested <= s->needed + t->inexact;
 }
 
+static bool may_be_one_rank(const struct evidence *a, const struct evidence *b)
+{
+	return a->rank < 0 || b->rank < 0 || a->rank == b->rank;
+}
+
 /* Whether a snapshot of PyTorch and an error are of one failure. PyTorch 2.3's error on device 0 ends after the
  * request, and a logger may have cut others off. */
 static bool same_failure(const struct evidence *s, const struct evidence *t)
 {
 	bool kinds = s->source == EVIDENCE_PICKLE && t->source == EVIDENCE_TEXT && s->failed;
 	bool left = !evidence_known(t->device_free) || near(s->device_free, t->device_free, t->inexact);
-	return kinds && same_request(s, t) && left && (s->rank < 0 || t->rank < 0 || s->rank == t->rank);
+	return kinds && same_request(s, t) && left && may_be_one_rank(s, t);
 }
 
 /* Adds what the text tells and the snapshot cannot: the device, the limit, other processes. PyTorch 2.4.1's text tells
@@ -388,9 +393,8 @@ static void add_text(struct evidence *s, const struct evidence *t)
 static bool after_failure(const struct evidence *s, const struct evidence *t, bool only)
 {
 	bool kinds = s->source == EVIDENCE_PICKLE && t->source == EVIDENCE_TEXT && !s->failed && t->failed;
-	bool ranks = s->rank < 0 || t->rank < 0 || s->rank == t->rank;
 	bool devices = s->device < 0 || t->device < 0 || s->device == t->device;
-	if (!kinds || !ranks || !devices)
+	if (!kinds || !may_be_one_rank(s, t) || !devices)
 		return false;
 	return near(s->reserved, t->reserved, t->inexact) ||
 	       (only && (!evidence_known(t->reserved) || evidence_or_zero(s->reserved) <= t->reserved + t->inexact));
@@ -423,8 +427,8 @@ static bool is_told_by_snapshot(struct explain_command *c, const struct case_ *t
 	bool told = false;
 	for (size_t i = 0; i < c->count; i++) {
 		struct evidence *s = &c->cases[i]->e;
-		bool ranks = s->rank < 0 || text->e.rank < 0 || s->rank == text->e.rank;
-		if (is_bare(&text->e) && s->source == EVIDENCE_PICKLE && s->failed && ranks) {
+		bool failed = s->source == EVIDENCE_PICKLE && s->failed;
+		if (is_bare(&text->e) && failed && may_be_one_rank(s, &text->e)) {
 			told = true;
 		} else if (same_failure(s, &text->e)) {
 			add_text(s, &text->e);

@@ -41,7 +41,7 @@ bool evidence_same_site(const char *a, const char *b)
 
 bool evidence_same_writer(const struct evidence *a, const struct evidence *b)
 {
-	bool one = a->writer == b->writer || (a->writer && b->writer && strcmp(a->writer, b->writer) == 0);
+	bool one = a->writer == b->writer || evidence_same_site(a->writer, b->writer);
 	return one && a->rank == b->rank && a->process == b->process;
 }
 

@@ -554,9 +554,6 @@ static void add_batch(const struct evidence *e, struct verdict *v)
 /* A list that goes on growing, or a cache that holds most, would soon fill what a smaller batch leaves. */
 static bool is_reason_of(const struct verdict *v, enum remedy_kind remedy)
 {
-	enum verdict_kind verdict = v->kind;
-	if (remedy == REMEDY_KV_CACHE)
-		return v->caches && verdict == VERDICT_FULL;
 	static const enum verdict_kind reasons[REMEDY_COUNT] = {  /* else VERDICT_TOO_LARGE, which has no remedy */
 		[REMEDY_LIMIT] = VERDICT_LIMIT,
 		[REMEDY_OTHER_PROCESS] = VERDICT_OTHER_PROCESS,
@@ -569,8 +566,10 @@ static bool is_reason_of(const struct verdict *v, enum remedy_kind remedy)
 		[REMEDY_GROWTH] = VERDICT_FULL,
 		[REMEDY_FEWER] = VERDICT_FULL,
 		[REMEDY_BATCH] = VERDICT_FULL,
+		[REMEDY_KV_CACHE] = VERDICT_FULL,
 	};
-	return verdict != VERDICT_TOO_LARGE && reasons[remedy] == verdict;
+	bool counts = remedy != REMEDY_KV_CACHE || v->caches;
+	return counts && v->kind != VERDICT_TOO_LARGE && reasons[remedy] == v->kind;
 }
 
 /* The remedy that gives back memory of the request's category; REMEDY_COUNT: none. */

@@ -448,16 +448,11 @@ static trz_status count_kept(struct play *p, const struct dump_moment *m, const 
 	return status;
 }
 
-static bool is_many(const struct trace_map *counts, uint64_t key)
+/* Whether the loop keeps blocks again and again that were counted by this key. */
+static bool is_kept(const struct trace_map *counts, uint64_t key)
 {
 	uint32_t count;
 	return map_get(counts, key, &count) && count > DUMP_STEPS_LEAST;
-}
-
-/* Whether the loop keeps blocks of this size again and again. */
-static bool is_kept(const struct dump_block *b, const struct trace_map *kept)
-{
-	return is_many(kept, b->size);
 }
 
 /* The most possible weights of one site and size. Blocks that the loop makes and keeps again and again are not counted,
@@ -473,7 +468,7 @@ static trz_status parts_alike(struct play *p, const struct dump_moment *m, uint6
 	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++) {
 		const struct dump_block *b = &m->blocks[i];
 		uint32_t count = 0;
-		if (!may_be_part(p, b) || (b->stack == 0 ? is_kept(b, &kept) : is_many(&kinds, kind_of(p, b))))
+		if (!may_be_part(p, b) || (b->stack == 0 ? is_kept(&kept, b->size) : is_kept(&kinds, kind_of(p, b))))
 			continue;
 		status = count_one(&counts, kind_of(p, b), &count);
 		*most = max_u64(*most, count);
@@ -509,7 +504,7 @@ static trz_status add_kept_before(struct play *p, const struct dump_moment *m, c
 	trz_status status = count_kept(p, m, site, &kept);
 	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++) {
 		const struct dump_block *b = &m->blocks[i];
-		bool before = b->state == DUMP_HELD && !is_of_loop(p, b) && is_kept(b, &kept);
+		bool before = b->state == DUMP_HELD && !is_of_loop(p, b) && is_kept(&kept, b->size);
 		if (before && (b->stack == 0 || site_at(p, b->stack, bytes_of(b)) == site))
 			*bytes += b->size;
 	}

@@ -27,6 +27,7 @@ struct line {
 	uint64_t count;            /* of blocks that are left */
 	uint64_t held, held_count;
 	uint32_t stack;
+	bool leaks;
 };
 
 struct search {
@@ -140,16 +141,17 @@ static void tell(const struct search *s, const struct line *line, struct evidenc
 static void judge(const struct search *s, uint64_t grown, struct evidence *e)
 {
 	uint64_t left = 0, held = 0;
-	for (size_t i = 0; i < s->d->frame_count; i++)
-		if (leaks(s, &s->lines[i], e)) {
-			left += left_of(&s->lines[i]);
-			held += s->lines[i].held;
-		}
+	for (size_t i = 0; i < s->d->frame_count; i++) {
+		struct line *line = &s->lines[i];
+		line->leaks = leaks(s, line, e);
+		left += line->leaks ? left_of(line) : 0;
+		held += line->leaks ? line->held : 0;
+	}
 	if (held < e->allocated / TOGETHER || grown < left / 2)
 		return;
 	e->growth_count = 0;
 	for (size_t i = 0; i < s->d->frame_count; i++)
-		if (leaks(s, &s->lines[i], e))
+		if (s->lines[i].leaks)
 			tell(s, &s->lines[i], e);
 }
 

@@ -283,49 +283,54 @@ static bool find_newer(const struct dump *d, size_t end, struct dump_steps *s)
 	return true;
 }
 
+/* The ends of steps that the program tells, if there are more than `least` of them; otherwise the marked ends of an
+ * optimizer's steps. false: no memory. */
+static bool find_best_marks(const struct dump *d, int device, size_t first, size_t end, size_t least, bool *told,
+                            struct dump_steps *s)
+{
+	bool done = find_marks(d, device, first, end, true, s);
+	*told = s->count > least;
+	if (!done || *told)
+		return done;
+	dump_steps_free(s);
+	return find_marks(d, device, first, end, false, s);
+}
+
+static trz_status no_memory(struct dump_steps *s, size_t first, size_t end)
+{
+	dump_steps_free(s);
+	return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory to look for steps in %zu events", end - first);
+}
+
 trz_status dump_marks(const struct dump *d, int device, size_t first, size_t end, struct dump_steps *out)
 {
+	bool told;
 	*out = (struct dump_steps){ 0 };
 	if (first == end)
 		return TRZ_OK;
-	bool done = find_marks(d, device, first, end, true, out);
-	if (done && out->count == 0) {
-		dump_steps_free(out);
-		done = find_marks(d, device, first, end, false, out);
-	}
-	if (!done) {
-		dump_steps_free(out);
-		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory to look for steps in %zu events", end - first);
-	}
+	if (!find_best_marks(d, device, first, end, 0, &told, out))
+		return no_memory(out, first, end);
 	out->lasts = out->count > 0 && still_lasts(out, end, out->count);
 	return TRZ_OK;
 }
 
 trz_status dump_steps(const struct dump *d, int device, size_t first, size_t end, struct dump_steps *out)
 {
+	bool told;
 	*out = (struct dump_steps){ 0 };
 	if (first == end)
 		return TRZ_OK;
-	bool done = find_marks(d, device, first, end, true, out), told = out->count > DUMP_STEPS_LEAST;
-	if (done && !told) {
-		dump_steps_free(out);
-		done = find_marks(d, device, first, end, false, out);
-	}
+	bool done = find_best_marks(d, device, first, end, DUMP_STEPS_LEAST, &told, out);
 	if (done && out->count <= DUMP_STEPS_LEAST) {
 		dump_steps_free(out);
 		done = recognise(d, first, end, out);
 	}
-	if (!done) {
-		dump_steps_free(out);
-		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory to look for steps in %zu events", end - first);
-	}
+	if (!done)
+		return no_memory(out, first, end);
 	if (out->count <= DUMP_STEPS_LEAST) {
 		dump_steps_free(out);
 		return TRZ_OK;
 	}
 	out->lasts = still_lasts(out, end, told ? out->count : NEWEST);
-	if (out->lasts || told || find_newer(d, end, out))
-		return TRZ_OK;
-	dump_steps_free(out);
-	return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory to look for steps in %zu events", end - first);
+	return out->lasts || told || find_newer(d, end, out) ? TRZ_OK : no_memory(out, first, end);
 }

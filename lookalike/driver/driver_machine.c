@@ -168,13 +168,14 @@ static sim_config read_config(int *opened)
 	look.kernel_ns = read_number("TERRAZZO_SIM_KERNEL_NS", 5000, UINT32_MAX);
 	look.report = read_text("TERRAZZO_SIM_REPORT");
 	look.seed = read_number("TERRAZZO_SIM_SEED", 0, UINT64_MAX);
+	int peers = read_choice("TERRAZZO_SIM_PEERS", "yes|no|full");
 	return (sim_config){
 		.devices = look.all_devices,
 		.capacity = look.capacity_bytes,
 		.context_overhead = look.overhead_bytes,
 		.no_vmm = read_choice("TERRAZZO_SIM_VMM", "yes|no") == 1,
-		.no_peers = read_choice("TERRAZZO_SIM_PEERS", "yes|no|full") == 1,
-		.peers_full = read_choice("TERRAZZO_SIM_PEERS", "yes|no|full") == 2,
+		.no_peers = peers == 1,
+		.peers_full = peers == 2,
 		.attach_fd = read_machine(opened),
 		.host_faults = true,
 		.continue_on_violation = true,

@@ -99,23 +99,36 @@ const char *world_heed(struct actor *a)
 	return NULL;
 }
 
-/* Uses a default stream of the second device, whose handle is the same as the first device's. */
-static trz_status act_abroad(struct world *w, trz_event event, bool waits)
+/* The host waits for the default stream of the second device, whose handle is that of the first one's. */
+static trz_status await_abroad(struct world *w)
+{
+	uint64_t token = trz_stream_sync_begin(NULL, NULL);
+	trz_status status = sim_stream_sync(w->s, w->peer, NULL);
+	trz_sync_end(NULL, token, status == TRZ_OK);
+	return status;
+}
+
+static trz_status record_abroad(struct world *w, trz_event event)
+{
+	uint64_t token = trz_event_record_begin(NULL, event, NULL);
+	trz_status status = w->d->event_record(w->d->self, w->peer, event, NULL);
+	trz_event_record_end(NULL, event, NULL, token, status == TRZ_OK);
+	return status;
+}
+
+/* Does both with the second device's context current in the thread. */
+static trz_status act_abroad(struct world *w, trz_event event)
 {
 	trz_context before = sim_context_current(w->s);
 	sim_context_set_current(w->s, w->peer);
-	uint64_t token = waits ? trz_stream_sync_begin(NULL, NULL) : trz_event_record_begin(NULL, event, NULL);
-	trz_status status = waits ? sim_stream_sync(w->s, w->peer, NULL) :
-	                            w->d->event_record(w->d->self, w->peer, event, NULL);
-	if (waits)
-		trz_sync_end(NULL, token, status == TRZ_OK);
-	else
-		trz_event_record_end(NULL, event, NULL, token, status == TRZ_OK);
+	trz_status status = await_abroad(w);
+	if (status == TRZ_OK)
+		status = record_abroad(w, event);
 	sim_context_set_current(w->s, before);
 	return status;
 }
 
-/* Tells all heaps, as the plugs do: no heap may take that stream for its own. */
+/* All heaps are told, as the plugs tell them: none may take that stream for its own. */
 const char *world_signal_abroad(struct actor *a)
 {
 	struct world *w = a->w;
@@ -123,11 +136,9 @@ const char *world_signal_abroad(struct actor *a)
 	if (!w->peer || pthread_rwlock_trywrlock(&w->capture_lock) != 0)
 		return NULL;
 	unsigned stream = world_enter_any(a);
-	trz_status status = act_abroad(w, NULL, true);
+	trz_status status = w->d->event_create(w->d->self, w->peer, &event);
 	if (status == TRZ_OK)
-		status = w->d->event_create(w->d->self, w->peer, &event);
-	if (status == TRZ_OK)
-		status = act_abroad(w, event, false);
+		status = act_abroad(w, event);
 	if (status == TRZ_OK && stream != WORLD_STREAMS) {
 		status = await(w, event, stream, true);
 		world_note_wait(w, stream);
