@@ -44,10 +44,12 @@ trz_sources(shim_files plug/torch/shim*.cpp plug/torch/shim*.hpp plug/torch/pyth
 if(SKBUILD)
 	install(TARGETS terrazzo_torch LIBRARY DESTINATION terrazzo/lib COMPONENT python)
 	install(FILES ${shim_files} DESTINATION terrazzo/torch/src COMPONENT python)
+	install(DIRECTORY plug/torch/cuda DESTINATION terrazzo/torch/src COMPONENT python)
 	install(FILES python/terrazzo.pth DESTINATION . COMPONENT python)
 else()
 	install(TARGETS terrazzo_torch)
 	install(DIRECTORY python/terrazzo/torch DESTINATION ${CMAKE_INSTALL_DATADIR}/terrazzo/python/terrazzo
 		PATTERN __pycache__ EXCLUDE)
 	install(FILES ${shim_files} DESTINATION ${CMAKE_INSTALL_DATADIR}/terrazzo/python/terrazzo/torch/src)
+	install(DIRECTORY plug/torch/cuda DESTINATION ${CMAKE_INSTALL_DATADIR}/terrazzo/python/terrazzo/torch/src)
 endif()

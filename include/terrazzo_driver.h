@@ -129,8 +129,8 @@ typedef struct trz_driver {
 	/* Lays the whole of `handle` (size = its size) at an address inside a reservation, where nothing is
 	 * mapped. A handle may be mapped at several addresses; a write through one becomes visible through another when the
 	 * writing operation has completed, no sooner. The new mapping has no access rights, even if an earlier mapping at
-	 * this address had. INVALID_ARGUMENT is also the answer to a wrong size of an imported handle, since the caller
-	 * cannot ask for its size. capture: no [unverified]. */
+	 * this address had. NOT_SUPPORTED: a wrong size of an imported handle, since the caller cannot ask for its size.
+	 * capture: yes. */
 	trz_status (*map)(void *self, trz_addr address, uint64_t size, trz_handle handle);
 
 	/* Undoes whole mappings: the range starts and ends at borders of mappings and has no holes. Does not wait for work:
@@ -179,9 +179,10 @@ typedef struct trz_driver {
 	/* Later work of `stream` waits for the event. Blocks: no. CAPTURE. */
 	trz_status (*stream_wait)(void *self, trz_context context, trz_stream stream, trz_event event);
 
-	/* An id that is never used again in this process, unlike the handle. The stream must be alive. NULL and 1 have the
-	 * legacy stream's id, 2 that of the calling thread's stream. Drivers before CUDA 12.0 have no ids: the handle's
-	 * value stands in, which can repeat. */
+	/* An id that is never used again in this process, unlike the handle; below 1 << 62. The stream must be alive. NULL
+	 * and 1 have the legacy stream's id, 2 that of the calling thread's stream. Drivers before CUDA 12.0 have no ids:
+	 * the handle's value stands in, which can repeat. CAPTURE: the stream is being captured, or it is the legacy stream
+	 * and a blocking stream of the context is; that capture is invalidated, in any mode: ask stream_capture first. */
 	trz_status (*stream_id)(void *self, trz_context context, trz_stream stream, uint64_t *id);
 
 	/* The context in which to create events for the stream: its own; the primary one for streams of a green context,

@@ -137,6 +137,16 @@ trz_status sim_capture_touch(sim *s, const struct sim_stream *st)
 	                   (unsigned long long)hit->stream->id);
 }
 
+trz_status sim_capture_question(sim *s, const struct sim_stream *st)
+{
+	if (!st->capture || st->capture->invalidated)
+		return sim_capture_touch(s, st);
+	sim_capture_invalidate(st->capture);
+	return sim_misuse(s, TRZ_ERROR_CAPTURE, TRZ_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+	                  "a question about stream %llu, which is captured, that ends the capture in any mode",
+	                  (unsigned long long)st->id);
+}
+
 trz_status sim_capture_sync(sim *s, int device, const struct sim_stream *st)
 {
 	if (st && !st->capture)

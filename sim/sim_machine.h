@@ -490,6 +490,8 @@ trz_status sim_stream_await(sim *s, trz_context context, trz_stream stream, trz_
 /* sim_capture.c */
 /* Refuses a slot that a capture forbids to the thread, and invalidates that capture. */
 trz_status sim_capture_guard(sim *s, const struct sim_thread *t, sim_slot slot);
+/* Ends the captures that a question about a stream ends (sim_stream_ask). */
+trz_status sim_capture_question(sim *s, const struct sim_stream *st);
 /* Whether a stream may be given work. The legacy stream may not while a blocking one is captured. */
 trz_status sim_capture_touch(sim *s, const struct sim_stream *st);
 /* Whether the host may wait for a stream, or (NULL) for a whole device. */

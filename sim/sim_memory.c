@@ -514,7 +514,7 @@ static trz_status check_map(sim *s, uint64_t address, uint64_t size, const struc
 	if (!p)
 		wrong = "the handle is dead or was never made";
 	else if (size != p->size && p->shared >= 0)
-		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "map of shared memory: %llu bytes requested, it has %llu",
+		return sim_refuse(s, TRZ_ERROR_NOT_SUPPORTED, "map of shared memory: %llu bytes requested, it has %llu",
 		                  (unsigned long long)size, (unsigned long long)p->size);
 	else if (size != p->size)
 		wrong = "the size is not the handle's";

@@ -474,6 +474,16 @@ trz_status sim_event_elapsed(sim *s, trz_event from, trz_event to, int64_t *ns)
 	return sim_leave(&call);
 }
 
+trz_status sim_stream_ask(sim *s, trz_context context, trz_stream stream)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	struct sim_stream *st = NULL;
+	call.status = sim_stream_find(s, context, stream, &st);
+	if (call.status == TRZ_OK)
+		call.status = sim_capture_question(s, st);
+	return sim_leave(&call);
+}
+
 trz_status sim_stream_idle(sim *s, trz_context context, trz_stream stream)
 {
 	struct sim_call call = sim_enter(s, SIM_SLOTS);

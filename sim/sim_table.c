@@ -231,6 +231,8 @@ static trz_status slot_stream_id(void *self, trz_context context, trz_stream str
 	if (call.status == TRZ_OK)
 		call.status = sim_stream_find_any(call.s, context, stream, &st);
 	if (call.status == TRZ_OK)
+		call.status = sim_capture_question(call.s, st);
+	if (call.status == TRZ_OK)
 		*id = st->id;
 	return sim_leave(&call);
 }

@@ -235,10 +235,15 @@ static trz_status alloc_checked(trz_heap *h, struct request *r, void **out)
 		return status;
 	if (driver_is_dead(&h->driver))
 		return api_dead(h);
-	status = heap_stream_of_id(h, r->stream, r->asked ? &r->asked->id : NULL, &s);
+	struct asked here;
+	const struct asked *asked = r->asked ? r->asked : &here;
+	if (!r->asked)
+		status = heap_ask_stream(h, r->stream, &here);
+	if (status == TRZ_OK)
+		status = heap_stream_asked(h, r->stream, asked, &s);
 	if (status != TRZ_OK)
 		return status;
-	status = route_alloc(h, r, s, &address);
+	status = route_alloc(h, r, s, asked, &address);
 	heap_leave_stream(s, r->stream);
 	if (UNLIKELY(status != TRZ_OK))
 		return alloc_failed(h, r, status);
@@ -283,7 +288,7 @@ static NOINLINE trz_status alloc_slot_on(trz_heap *h, size_t size, trz_stream st
 	if (LIKELY(address))
 		return TRZ_OK;
 	if (status != TRZ_OK)
-		return asked.has_id ? alloc_failed(h, &r, status) : status;
+		return status;
 	r.asked = &asked;
 	return api_alloc(h, &r, out);
 }

@@ -38,17 +38,18 @@ static bool is_meant(trz_heap *h, const struct report *r)
 
 /* ---- records ---- */
 
-/* A stream that the heap has not seen tells it nothing. */
+/* A stream that the heap has not seen tells it nothing, nor does one that is being captured. */
 static void begin_record(trz_heap *h, void *report)
 {
 	const struct report *r = report;
 	bool meant = is_meant(h, r);
 	struct stream *s = meant ? heap_known_stream(h, r->stream) : NULL;
-	uint64_t id;
-	bool asked = meant && !is_legacy(r->stream) && driver_stream_id(&h->driver, r->stream, &id) == TRZ_OK;
+	struct asked asked = {.id = 0};
+	if (meant && !is_legacy(r->stream))
+		heap_ask_stream(h, r->stream, &asked);
 	heap_lock(h);
-	if (asked)
-		s = stream_find(&h->streams, id);
+	if (asked.id)
+		s = stream_find(&h->streams, asked.id);
 	clock_begin_record(&h->clocks, &h->streams, r->event, s);
 	heap_unlock(h);
 }
@@ -135,10 +136,12 @@ static void end_wait(trz_heap *h, void *report)
 {
 	const struct report *r = report;
 	struct stream *s;
+	struct asked asked;
 	heap_lock(h);
 	bool tells = clock_version(&h->clocks, r->event) == r->version;
 	heap_unlock(h);
-	if (!tells || !is_meant(h, r) || heap_find_stream(h, r->stream, false, &s) != TRZ_OK)
+	if (!tells || !is_meant(h, r) || heap_ask_stream(h, r->stream, &asked) != TRZ_OK ||
+	    heap_find_stream(h, r->stream, &asked, false, &s) != TRZ_OK)
 		return;
 	heap_lock(h);
 	clock_teach(&h->clocks, &h->streams, r->event, r->version, s);

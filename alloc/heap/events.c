@@ -6,15 +6,14 @@
 
 #include <sched.h>
 
-bool heap_is_threads_own(trz_heap *h, const struct stream *s)
+bool heap_is_threads_own(const struct stream *s)
 {
-	uint64_t id;
-	return !s->thread_bound || (driver_stream_id(&h->driver, s->handle, &id) == TRZ_OK && id == s->id);
+	return !s->thread_bound || s->id == stream_default_id(STREAM_PER_THREAD);
 }
 
-bool heap_reaches_stream(trz_heap *h, const struct stream *s)
+bool heap_reaches_stream(const struct stream *s)
 {
-	return !atomic_load_explicit(&s->retired, memory_order_acquire) && heap_is_threads_own(h, s);
+	return !atomic_load_explicit(&s->retired, memory_order_acquire) && heap_is_threads_own(s);
 }
 
 trz_status heap_note_loss(trz_heap *h, struct event_pool *p, trz_status status)

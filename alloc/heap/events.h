@@ -17,10 +17,10 @@ static inline bool heap_has_lost(const struct event_pool *p)
 trz_status heap_note_loss(trz_heap *h, struct event_pool *p, trz_status status);
 
 /* Whether the stream's handle, which must be alive, means the stream in this thread. May ask the driver. */
-bool heap_is_threads_own(trz_heap *h, const struct stream *s);
+bool heap_is_threads_own(const struct stream *s);
 
 /* Whether the handle is alive and means the stream in this thread. Growth lock held. */
-bool heap_reaches_stream(trz_heap *h, const struct stream *s);
+bool heap_reaches_stream(const struct stream *s);
 
 /* Takes an event from the pool, or makes a new one. */
 trz_status heap_take_event(trz_heap *h, struct event_pool *p, trz_event *event);

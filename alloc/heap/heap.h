@@ -157,6 +157,7 @@ struct trz_heap {
 	struct node_pool uses;
 	struct pool *pools;          /* the private ones; the list changes under the growth lock, except for additions */
 	uint64_t announcements;      /* of captures, so far */
+	uint64_t unknown_streams;    /* new ones in captures, so far */
 	uint32_t pool_ids;           /* the last one given */
 	struct pending *given;       /* memory freed with an event; only the holder of the growth lock removes entries */
 	atomic_uint given_count;     /* of those; read without the lock */

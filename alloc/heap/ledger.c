@@ -229,7 +229,7 @@ void heap_reset_peaks_locked(trz_heap *h)
 /* Reads `given` before `taken`, so that no reader sees more given than taken. */
 void heap_read_counters(const trz_heap *h, struct counters *out)
 {
-	uint64_t taken[MEASURES] = {0}, given[MEASURES] = {0}, occupied = 0, asked = 0;
+	uint64_t taken[MEASURES] = {0}, given[MEASURES] = {0}, occupied = 0, asked = 0, named = 0;
 	for (unsigned i = 0, n = stream_count(h); i < n; i++) {
 		const struct slots *o = slots_at(h, i);
 		for (enum measure m = 0; m < MEASURES; m++) {
@@ -238,6 +238,7 @@ void heap_read_counters(const trz_heap *h, struct counters *out)
 		}
 		occupied += counter_get(&o->occupied);
 		asked += counter_get(&o->asked);
+		named += counter_get(&o->named);
 	}
 	counters_copy(out, &h->counters);
 	for (enum measure m = 0; m < MEASURES; m++) {
@@ -247,6 +248,6 @@ void heap_read_counters(const trz_heap *h, struct counters *out)
 	}
 	counter_add(&out->occupied_bytes, occupied);
 	counter_add(&out->occupied_slot_bytes, occupied);
-	counter_add(&out->driver_calls[DRIVER_SLOT_stream_id], asked);
+	counter_add(&out->driver_calls[DRIVER_SLOT_stream_id], named);
 	counter_add(&out->driver_calls[DRIVER_SLOT_stream_capture], asked);
 }

@@ -51,27 +51,24 @@ static void make_room(trz_heap *h)
 
 trz_status heap_stream(trz_heap *h, trz_stream handle, struct stream **out)
 {
-	return heap_stream_of_id(h, handle, NULL, out);
+	struct asked asked;
+	trz_status status = heap_ask_stream(h, handle, &asked);
+	return status == TRZ_OK ? heap_stream_asked(h, handle, &asked, out) : status;
 }
 
-static trz_status find(trz_heap *h, trz_stream handle, const uint64_t *id, bool growing, struct stream **out)
-{
-	return id ? heap_find_stream_of_id(h, handle, *id, growing, out) : heap_find_stream(h, handle, growing, out);
-}
-
-trz_status heap_stream_of_id(trz_heap *h, trz_stream handle, const uint64_t *id, struct stream **out)
+trz_status heap_stream_asked(trz_heap *h, trz_stream handle, const struct asked *asked, struct stream **out)
 {
 	*out = heap_known_stream(h, handle);
 	if (*out)
 		return TRZ_OK;
-	trz_status status = find(h, handle, id, false, out);
+	trz_status status = heap_find_stream(h, handle, asked, false, out);
 	if (status != TRZ_ERROR_NO_ROOM)
 		return status;
 	if (!heap_lock_growth(h))
 		return trz_fail(TRZ_ERROR_NOT_PERMITTED, "stream %p is new to the heap, which cannot add it in a host "
 		                "function: allocate on it once before", handle);
 	make_room(h);
-	status = find(h, handle, id, true, out);
+	status = heap_find_stream(h, handle, asked, true, out);
 	heap_unlock_growth(h);
 	return status;
 }

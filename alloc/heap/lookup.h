@@ -5,14 +5,14 @@
 #ifndef TRZ_ALLOC_LOOKUP_H
 #define TRZ_ALLOC_LOOKUP_H
 
-#include "heap/heap.h"
+#include "heap/streams.h"
 
 /* The stream of a handle, added if it is new; its entry stays the stream's until heap_leave_stream. May call the driver
- * (its id); takes the growth lock when the table is full and needs room. */
+ * (its capture and id); takes the growth lock when the table is full and needs room. */
 trz_status heap_stream(trz_heap *h, trz_stream handle, struct stream **out);
 
-/* heap_stream for a caller that has asked the driver for the id; NULL: it has not. */
-trz_status heap_stream_of_id(trz_heap *h, trz_stream handle, const uint64_t *id, struct stream **out);
+/* heap_stream for a caller that has asked the driver. */
+trz_status heap_stream_asked(trz_heap *h, trz_stream handle, const struct asked *asked, struct stream **out);
 
 /* heap_stream for a caller that takes a ticket but no memory. In a host function, where the driver permits no call, it
  * finds the newest stream that is known by the handle. */

@@ -74,7 +74,7 @@ void heap_record_late(trz_heap *h, struct stream *s)
 	uint64_t newest = ticket_newest(&s->tickets);
 	bool wanted = newest > s->tickets.recorded;
 	heap_unlock(h);
-	trz_event event = wanted && heap_reaches_stream(h, s) ? heap_record_event(h, s) : NULL;
+	trz_event event = wanted && heap_reaches_stream(s) ? heap_record_event(h, s) : NULL;
 	if (!event)
 		return;
 	heap_lock(h);
@@ -89,15 +89,15 @@ void heap_record_late(trz_heap *h, struct stream *s)
 trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 {
 	HEAP_GROWTH_LOCKED(h);
-	uint64_t id;
+	uint64_t id = stream_default_id(handle);
 	trz_capture_status capture;
-	trz_status status = driver_stream_id(&h->driver, handle, &id);
-	if (status == TRZ_OK)
-		status = driver_stream_capture(&h->driver, h->driver.context, handle, &capture, NULL);
+	trz_status status = driver_stream_capture(&h->driver, h->driver.context, handle, &capture, NULL);
+	if (status == TRZ_OK && capture != TRZ_CAPTURE_NONE)
+		return TRZ_ERROR_CAPTURE;
+	if (status == TRZ_OK && !id)
+		status = driver_stream_id(&h->driver, handle, &id);
 	if (status != TRZ_OK)
 		return status;
-	if (capture != TRZ_CAPTURE_NONE)
-		return TRZ_ERROR_CAPTURE;
 	heap_lock(h);
 	struct stream *s = stream_find(&h->streams, id);
 	uint64_t last = s ? ticket_take(&s->tickets) : 0;  /* of all the stream's memory, uses included */

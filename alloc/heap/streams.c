@@ -24,6 +24,23 @@ static struct event_pool *events_of_locked(trz_heap *h, trz_context context)
 	return p;
 }
 
+/* An entry for a stream that has none. No work on it uses the heap's memory. */
+static struct stream *enter_new_locked(trz_heap *h, trz_stream handle, uint64_t id, struct event_pool *events,
+                                       bool growing)
+{
+	HEAP_LOCKED(h);
+	stream_bury(&h->streams, handle);
+	struct stream *s = stream_recycle(&h->streams, id, handle, events, growing);
+	if (!s) {
+		s = stream_add(&h->streams, id, handle, events);
+		if (s)
+			counter_set(&s->slots.sample_at, h->sites.on ? sites_draw(&h->sites) : UINT64_MAX);
+	}
+	if (s)
+		s->announced = (struct announcement){h->announcements, s->tickets.newest};
+	return s;
+}
+
 static struct stream *add_locked(trz_heap *h, trz_stream handle, uint64_t id, trz_context context, bool growing)
 {
 	HEAP_LOCKED(h);
@@ -31,38 +48,13 @@ static struct stream *add_locked(trz_heap *h, trz_stream handle, uint64_t id, tr
 	struct event_pool *events = s ? NULL : events_of_locked(h, context);
 	if (events) {
 		heap_call_all_in_locked(h);
-		stream_bury(&h->streams, handle);
-		s = stream_recycle(&h->streams, id, handle, events, growing);
-		if (!s) {
-			s = stream_add(&h->streams, id, handle, events);
-			if (s)
-				counter_set(&s->slots.sample_at, h->sites.on ? sites_draw(&h->sites) : UINT64_MAX);
-		}
-		if (s)  /* no work on it uses the heap's memory */
-			s->announced = (struct announcement){h->announcements, s->tickets.newest};
+		s = stream_name(&h->streams, handle, id);
+		if (!s)
+			s = enter_new_locked(h, handle, id, events, growing);
 	}
 	if (s)
 		atomic_fetch_add_explicit(&s->entered, 1, memory_order_relaxed);
 	return s;
-}
-
-/* A new stream: the heap asks for its context while it is alive. */
-static trz_status add_stream(trz_heap *h, trz_stream handle, uint64_t id, bool growing, struct stream **out)
-{
-	trz_context context;
-	trz_status status = driver_stream_context(&h->driver, handle, &context);
-	if (status != TRZ_OK)
-		return trz_fail(status, "reading the context of stream %p failed: %s", handle, trz_driver_last_error());
-	heap_lock(h);
-	struct stream *s = add_locked(h, handle, id, context, growing);
-	heap_unlock(h);
-	if (!s && !growing)
-		return TRZ_ERROR_NO_ROOM;
-	if (!s)
-		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no room for another stream: %d streams hold memory "
-		                "(call trz_stream_retire before destroying one), or the host has no memory left", STREAMS_MAX);
-	*out = s;
-	return TRZ_OK;
 }
 
 COLD trz_status heap_stream_not_asked(trz_stream handle, trz_status status)
@@ -80,6 +72,25 @@ COLD trz_status heap_stream_not_asked(trz_stream handle, trz_status status)
 	default:
 		return trz_fail(status, "asking the driver about stream %p failed: %s", handle, trz_driver_last_error());
 	}
+}
+
+/* A new stream: the heap asks for its context while it is alive. */
+static trz_status add_stream(trz_heap *h, trz_stream handle, uint64_t id, bool growing, struct stream **out)
+{
+	trz_context context;
+	trz_status status = driver_stream_context(&h->driver, handle, &context);
+	if (status != TRZ_OK)
+		return heap_stream_not_asked(handle, status);
+	heap_lock(h);
+	struct stream *s = add_locked(h, handle, id, context, growing);
+	heap_unlock(h);
+	if (!s && !growing)
+		return TRZ_ERROR_NO_ROOM;
+	if (!s)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no room for another stream: %d streams hold memory "
+		                "(call trz_stream_retire before destroying one), or the host has no memory left", STREAMS_MAX);
+	*out = s;
+	return TRZ_OK;
 }
 
 /* Lets the next operation find it without the heap lock. */
@@ -105,31 +116,52 @@ static struct stream *enter_recent(trz_heap *h, uint64_t id)
 	return entered ? s : NULL;
 }
 
-trz_status heap_find_stream(trz_heap *h, trz_stream handle, bool growing, struct stream **out)
+trz_status heap_ask_stream(trz_heap *h, trz_stream handle, struct asked *out)
 {
-	uint64_t id;
-	trz_stream one = is_legacy(handle) ? NULL : handle;
-	trz_status status = driver_stream_id(&h->driver, one, &id);
-	return status == TRZ_OK ? heap_find_stream_of_id(h, one, id, growing, out) : heap_stream_not_asked(one, status);
+	*out = (struct asked){.id = stream_default_id(handle)};
+	if (out->id)
+		return TRZ_OK;
+	struct capture *c = &out->capture;
+	trz_status status = driver_stream_capture(&h->driver, h->driver.context, handle, &c->status, &c->id);
+	out->has_capture = true;
+	if (status == TRZ_OK && c->status == TRZ_CAPTURE_NONE)
+		status = driver_stream_id(&h->driver, handle, &out->id);
+	return status == TRZ_OK ? TRZ_OK : heap_stream_not_asked(handle, status);
 }
 
-trz_status heap_find_stream_of_id(trz_heap *h, trz_stream handle, uint64_t id, bool growing, struct stream **out)
+/* The stream that a captured handle means: the one that had it last. One that is new gets a number in place of the id
+ * that the driver will tell after the capture. */
+static struct stream *find_captured_locked(trz_heap *h, trz_stream handle, uint64_t *id)
+{
+	HEAP_LOCKED(h);
+	struct stream *s = stream_find_handle(&h->streams, handle);
+	if (s && !stream_is_gone(s)) {
+		*id = s->id;
+		return s;
+	}
+	*id = STREAM_ID_UNKNOWN | ++h->unknown_streams;
+	return NULL;
+}
+
+trz_status heap_find_stream(trz_heap *h, trz_stream handle, const struct asked *asked, bool growing,
+                            struct stream **out)
 {
 	if (growing)
 		HEAP_GROWTH_LOCKED(h);
 	trz_status status = TRZ_OK;
-	*out = enter_recent(h, id);
+	uint64_t id = asked->id;
+	*out = id ? enter_recent(h, id) : NULL;
 	if (*out)
 		return TRZ_OK;
 	heap_lock(h);
-	*out = stream_find(&h->streams, id);
+	*out = id ? stream_find(&h->streams, id) : find_captured_locked(h, handle, &id);
 	if (*out) {
 		atomic_fetch_add_explicit(&(*out)->entered, 1, memory_order_relaxed);
 		note_recent_locked(h, *out);
 	}
 	heap_unlock(h);
 	if (!*out)
-		status = add_stream(h, handle, id, growing, out);
+		status = add_stream(h, is_legacy(handle) ? NULL : handle, id, growing, out);
 	if (status == TRZ_OK && is_legacy(handle))
 		atomic_store_explicit(&h->legacy, *out, memory_order_release);
 	return status;

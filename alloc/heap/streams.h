@@ -14,14 +14,22 @@ static inline struct stream *heap_known_stream(trz_heap *h, trz_stream handle)
 	return is_legacy(handle) ? atomic_load_explicit(&h->legacy, memory_order_acquire) : NULL;
 }
 
+/* What the driver has said about a stream. */
+struct asked {
+	bool has_capture;            /* `capture` is its answer */
+	struct capture capture;
+	uint64_t id;                 /* 0: the stream is being captured */
+};
+
+/* Asks the driver whether the stream is being captured and, unless it is, for its id. Sets the error text. */
+trz_status heap_ask_stream(trz_heap *h, trz_stream handle, struct asked *out);
+
 /* The stream of a handle, added if it is new, and entered (heap/lookup.h). NO_ROOM, without a text: the stream is new,
  * the table is full, and the caller does not hold the growth lock (`growing`), which it needs to reuse an entry. */
-trz_status heap_find_stream(trz_heap *h, trz_stream handle, bool growing, struct stream **out);
+trz_status heap_find_stream(trz_heap *h, trz_stream handle, const struct asked *asked, bool growing,
+                            struct stream **out);
 
-/* The same for a caller that has asked the driver for the id. */
-trz_status heap_find_stream_of_id(trz_heap *h, trz_stream handle, uint64_t id, bool growing, struct stream **out);
-
-/* Sets the error text when the driver would not tell a stream's id; returns the status. */
+/* Sets the error text when the driver would not answer about a stream; returns the status. */
 trz_status heap_stream_not_asked(trz_stream handle, trz_status status);
 
 /* The stream's lane of a pool (NULL: the default one), for packed or for dedicated memory, made if it is new.

@@ -33,7 +33,8 @@ struct slots {
 	uint64_t limit[MEASURES];            /* changes under the heap lock, while the slots are in */
 	counter sample_at;                   /* changes as limit does; a slot that takes taken[REQUESTED_BYTES] beyond this
 	                                      * is of the sample */
-	counter asked;                       /* slots for which the driver was asked for the stream's id and its capture */
+	counter asked;                       /* slots for which the driver was asked for the stream's capture ... */
+	counter named;                       /* ... and for its id */
 	struct stream *next_listed, **link_listed;  /* in the ledger's list; link NULL: not in it */
 };
 

@@ -12,6 +12,15 @@
  * proves nothing: between two bursts of frees every stream looks prompt. */
 enum { LATE_POLLS = 64 };
 
+uint64_t stream_this_thread(void)
+{
+	static _Atomic uint64_t given;
+	static _Thread_local uint64_t number;
+	if (!number)
+		number = 1 + atomic_fetch_add_explicit(&given, 1, memory_order_relaxed);
+	return number;
+}
+
 static unsigned hash_of(uint64_t id)
 {
 	return (unsigned)(prng_mix(id) % STREAM_HASH);
@@ -55,6 +64,25 @@ static void link_hash(struct streams *all, struct stream *s)
 	*bucket = s;
 }
 
+static void unlink_hash(struct streams *all, const struct stream *s)
+{
+	struct stream **link = &all->hash[hash_of(s->id)];
+	while (*link != s)
+		link = &(*link)->next;
+	*link = s->next;
+}
+
+struct stream *stream_name(struct streams *all, trz_stream handle, uint64_t id)
+{
+	struct stream *s = stream_find_handle(all, handle);
+	if (!s || !(s->id & STREAM_ID_UNKNOWN) || s->id == STREAM_ID_LEGACY || stream_is_gone(s))
+		return NULL;
+	unlink_hash(all, s);
+	s->id = id;
+	link_hash(all, s);
+	return s;
+}
+
 void stream_bury(struct streams *all, trz_stream handle)
 {
 	unsigned count = atomic_load_explicit(&all->count, memory_order_relaxed);
@@ -88,14 +116,6 @@ struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle, s
 	atomic_store_explicit(&all->count, count + 1, memory_order_release);
 	level_add(&all->counters->stream, 1);
 	return s;
-}
-
-static void unlink_hash(struct streams *all, const struct stream *s)
-{
-	struct stream **link = &all->hash[hash_of(s->id)];
-	while (*link != s)
-		link = &(*link)->next;
-	*link = s->next;
 }
 
 static bool is_over(struct stream *s)

@@ -2,6 +2,8 @@
  *
  * Streams: the heap's entry for each stream that it has seen. The driver's id identifies a stream, asked while the
  * caller's handle is alive; a handle alone can be another stream tomorrow. Guarded by the heap lock, except constants.
+ * The driver ends the capture of a stream that is asked for its id, so a captured one is known by its handle until it
+ * can be asked. The legacy default stream and each thread's have ids of the heap's own, which need no question.
  */
 #ifndef TRZ_ALLOC_STREAM_H
 #define TRZ_ALLOC_STREAM_H
@@ -17,6 +19,11 @@ enum { STREAM_HASH = 64, STREAMS_MAX = 1024 };
 /* CU_STREAM_LEGACY and CU_STREAM_PER_THREAD of the CUDA driver. */
 #define STREAM_LEGACY ((trz_stream)1)
 #define STREAM_PER_THREAD ((trz_stream)2)
+
+/* Ids that the driver does not give: its own count up from 1, or are handles. */
+#define STREAM_ID_LEGACY UINT64_MAX
+#define STREAM_ID_OF_THREAD (1ull << 62)     /* and the thread's number */
+#define STREAM_ID_UNKNOWN (1ull << 63)       /* and a number: the stream has been seen in captures alone */
 
 /* Freed memory that may not be reused before a ticket of another stream has passed, and then perhaps further tickets;
  * or before an event that came with the free has completed. */
@@ -94,6 +101,17 @@ struct streams {
 	_Atomic unsigned count;
 };
 
+/* A number of the calling thread, > 0, that no other thread has had. */
+uint64_t stream_this_thread(void);
+
+/* The id of a default stream; 0: the handle is another stream's. */
+static inline uint64_t stream_default_id(trz_stream handle)
+{
+	if (handle == STREAM_PER_THREAD)
+		return STREAM_ID_OF_THREAD | stream_this_thread();
+	return (uintptr_t)handle <= (uintptr_t)STREAM_LEGACY ? STREAM_ID_LEGACY : 0;
+}
+
 /* The stream with this id that has not been retired; NULL: none yet. Where the driver has no ids, the handle stands in,
  * which another stream can have, too. */
 struct stream *stream_find(const struct streams *all, uint64_t id);
@@ -108,12 +126,17 @@ static inline struct stream *stream_recent(const struct streams *all, uint64_t i
 	return found ? atomic_load_explicit(&r->stream, memory_order_acquire) : NULL;
 }
 
-/* The newest unretired stream that this handle means in every thread; NULL: none. */
+/* The newest stream that this handle means in every thread and that has not been retired; NULL: none. It may have died
+ * unannounced. */
 struct stream *stream_find_handle(const struct streams *all, trz_stream handle);
 
 /* A new stream has this handle: the stream that had it was destroyed unannounced. No event can be recorded for that
  * one; its tickets, with one more for its last work, wait for an event of the whole context. */
 void stream_bury(struct streams *all, trz_stream handle);
+
+/* The stream with this handle that has been seen in captures alone, now with the id that the driver gives for the
+ * handle. NULL: there is none. The stream's slots must be in. */
+struct stream *stream_name(struct streams *all, trz_stream handle, uint64_t id);
 
 /* Adds a stream. NULL: the host has no memory, or STREAMS_MAX are known. */
 struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle, struct event_pool *events);

@@ -160,7 +160,7 @@ static trz_status ask_taking(trz_heap *h, trz_addr address, enum taking *taking)
 	*taking = TAKE_OWN;
 	if (!s)
 		return TRZ_OK;
-	bool known = heap_is_threads_own(h, s);
+	bool known = heap_is_threads_own(s);
 	if (known && s->handle && !heap_has_lost(s->events))
 		status = driver_stream_capture(&h->driver, s->events->context, s->handle, &capture.status, &capture.id);
 	heap_lock(h);
@@ -285,7 +285,7 @@ static trz_status grow_slow(trz_heap *h, trz_addr address, uint64_t size, enum t
 		adopt_locked(h, b);
 	trz_status status = grow_locked(h, address, size, taking);
 	heap_unlock(h);
-	if (status == TRZ_ERROR_NO_ROOM && l && heap_reaches_stream(h, l->stream))
+	if (status == TRZ_ERROR_NO_ROOM && l && heap_reaches_stream(l->stream))
 		status = lay_behind(h, address, size, taking);
 	let_go(h, p);
 	return status;

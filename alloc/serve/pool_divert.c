@@ -11,20 +11,10 @@
 #include "heap/pools.h"
 #include "heap/streams.h"
 
-/* The calling thread's number, > 0, which no other thread ever has. */
-static uint64_t this_thread(void)
-{
-	static _Atomic uint64_t given;
-	static _Thread_local uint64_t number;
-	if (!number)
-		number = 1 + atomic_fetch_add_explicit(&given, 1, memory_order_relaxed);
-	return number;
-}
-
 static trz_status same_capture(trz_heap *h, const struct diversion *d, const struct capture *capture, bool *same)
 {
 	struct capture other;
-	if (d->stream == STREAM_PER_THREAD && d->owner != this_thread())
+	if (d->stream == STREAM_PER_THREAD && d->owner != stream_this_thread())
 		return TRZ_OK;  /* the handle means another stream here */
 	if (capture->status == TRZ_CAPTURE_NONE)
 		return TRZ_OK;
@@ -39,7 +29,7 @@ static trz_status ask(trz_heap *h, const struct diversion *d, trz_stream stream,
 	*takes = false;
 	if (d->captured)
 		return same_capture(h, d, capture, takes);
-	*takes = d->thread ? d->owner == this_thread() : d->filter(d->user, stream);
+	*takes = d->thread ? d->owner == stream_this_thread() : d->filter(d->user, stream);
 	return TRZ_OK;
 }
 
@@ -94,7 +84,7 @@ trz_status pool_divert_begin(trz_heap *h, const struct diversion *like)
 	if (!d)
 		return meta_exhausted();
 	*d = *like;
-	d->owner = this_thread();
+	d->owner = stream_this_thread();
 	if (!announce(h, d)) {
 		meta_free(&h->meta, d);
 		return heap_not_permitted("trz_pool_begin");
@@ -119,9 +109,9 @@ static struct diversion *detach(trz_heap *h, const struct pool *p)
 		const struct diversion *d = *link;
 		if (d->pool != p)
 			continue;
-		if (!found || d->owner == this_thread())
+		if (!found || d->owner == stream_this_thread())
 			found = link;
-		if (d->owner == this_thread())
+		if (d->owner == stream_this_thread())
 			break;
 	}
 	struct diversion *gone = found ? *found : NULL;

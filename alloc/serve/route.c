@@ -17,49 +17,45 @@
 #include "supply/upkeep.h"
 
 /* Which capture a request's stream is in. The legacy default stream cannot be captured, so it is not asked about. */
-static trz_status ask_capture(trz_heap *h, struct stream *s, const struct request *r, struct capture *capture)
+static trz_status ask_capture(trz_heap *h, struct stream *s, trz_stream stream, const struct asked *asked,
+                              struct capture *capture)
 {
-	*capture = (struct capture){.status = TRZ_CAPTURE_NONE};
-	if (is_legacy(r->stream))
+	*capture = asked->capture;
+	if (is_legacy(stream))
 		return TRZ_OK;
 	trz_status status = TRZ_OK;
-	if (r->asked && r->asked->has_capture)
-		*capture = r->asked->capture;
-	else
-		status = driver_stream_capture(&h->driver, s->events->context, r->stream, &capture->status, &capture->id);
+	if (!asked->has_capture)
+		status = driver_stream_capture(&h->driver, s->events->context, stream, &capture->status, &capture->id);
 	if (status == TRZ_OK)
 		heap_see_capture(h, s, capture);
 	return status;
 }
 
-/* Asks the driver for id and capture before it takes any lock. Under the lock of the stream's slots, small_alloc_of
- * then sees whether the stream still has this id. */
+/* Asks the driver for capture and id, as heap_ask_stream does, before it takes any lock. Under the lock of the stream's
+ * slots, small_alloc_of then sees whether the stream still has this id. */
 static trz_status ask_for_slot(trz_heap *h, const struct request *r, struct asked *a, trz_addr *out)
 {
-	trz_status status = driver_ask_id(&h->driver, r->stream, &a->id);
-	if (status != TRZ_OK)
-		return heap_stream_not_asked(r->stream, status);
-	a->has_id = true;
-	struct stream *s = stream_recent(&h->streams, a->id);
-	if (!s)
-		return TRZ_OK;
-	status = driver_ask_capture(&h->driver, r->stream, &a->capture.status, &a->capture.id);
+	trz_status status = driver_ask_capture(&h->driver, r->stream, &a->capture.status, &a->capture.id);
 	a->has_capture = true;
-	if (status == TRZ_OK && a->capture.status == TRZ_CAPTURE_NONE &&
-	    !atomic_load_explicit(&s->capture, memory_order_relaxed))
+	a->id = stream_default_id(r->stream);
+	if (status == TRZ_OK && !a->id && a->capture.status == TRZ_CAPTURE_NONE)
+		status = driver_ask_id(&h->driver, r->stream, &a->id);
+	if (UNLIKELY(status != TRZ_OK))
+		return heap_stream_not_asked(r->stream, status);
+	struct stream *s = a->capture.status == TRZ_CAPTURE_NONE ? stream_recent(&h->streams, a->id) : NULL;
+	if (s && !atomic_load_explicit(&s->capture, memory_order_relaxed))
 		*out = small_alloc_of(h, s, a->id, r->size);
-	return status;
+	return TRZ_OK;
 }
 
 trz_status route_slot(trz_heap *h, const struct request *r, struct asked *asked, trz_addr *out)
 {
 	*out = 0;
-	asked->has_id = asked->has_capture = false;
 	trz_status status = ask_for_slot(h, r, asked, out);
 	if (UNLIKELY(!*out)) {
-		driver_count(&h->driver, DRIVER_SLOT_stream_id);
-		if (asked->has_capture)
-			driver_count(&h->driver, DRIVER_SLOT_stream_capture);
+		driver_count(&h->driver, DRIVER_SLOT_stream_capture);
+		if (asked->id && !stream_default_id(r->stream))
+			driver_count(&h->driver, DRIVER_SLOT_stream_id);
 	}
 	return status;
 }
@@ -100,10 +96,11 @@ static trz_status alloc_from(trz_heap *h, struct pool *p, const struct request *
 
 /* Memory that a graph uses must keep its contents from launch to launch, so only private pools serve a capture: blocks
  * of the default pool would serve other requests in between. */
-trz_status route_alloc(trz_heap *h, const struct request *r, struct stream *s, trz_addr *out)
+trz_status route_alloc(trz_heap *h, const struct request *r, struct stream *s, const struct asked *asked,
+                       trz_addr *out)
 {
 	struct capture capture;
-	trz_status status = ask_capture(h, s, r, &capture);
+	trz_status status = ask_capture(h, s, r->stream, asked, &capture);
 	if (status != TRZ_OK)
 		return status;
 	bool captured = capture.status != TRZ_CAPTURE_NONE;

@@ -6,14 +6,7 @@
 #ifndef TRZ_ALLOC_ROUTE_H
 #define TRZ_ALLOC_ROUTE_H
 
-#include "heap/heap.h"
-
-/* What the driver has said about a request's stream. */
-struct asked {
-	bool has_id, has_capture;
-	uint64_t id;
-	struct capture capture;
-};
+#include "heap/streams.h"
 
 struct request {
 	size_t size, alignment;      /* as in serve_alloc */
@@ -21,16 +14,18 @@ struct request {
 	struct pool *pool;           /* NULL: where diversions send it */
 	unsigned dedicated;          /* the sort of memory that the caller wants (DEDICATED_*); 0: any */
 	trz_addr address;            /* the required address; 0: any */
-	const struct asked *asked;   /* at least the id has been asked for; NULL: nothing yet */
+	const struct asked *asked;   /* what the driver has said about the stream; NULL: it has not been asked */
 	const void *caller;          /* where in the program the call came from */
 };
 
 /* Takes a slot for a small, plain request on a stream other than the legacy default one, under the lock of that
- * stream's slots alone. *out 0: there is none, or more has to be done. Errors: the driver's. */
+ * stream's slots alone. *out 0: there is none, or more has to be done. Errors: the driver's, with their text. */
 trz_status route_slot(trz_heap *h, const struct request *r, struct asked *asked, trz_addr *out);
 
-/* Serves a request on stream `s`, which the caller has entered. CAPTURE: the stream is being captured and no pool takes
- * the request. NO_ROOM: the required address is not free. Other errors: the driver's, and those of growth. */
-trz_status route_alloc(trz_heap *h, const struct request *r, struct stream *s, trz_addr *out);
+/* Serves a request on stream `s`, which the caller has entered, and of which the driver has said `asked`. CAPTURE: the
+ * stream is being captured and no pool takes the request. NO_ROOM: the required address is not free. Other errors: the
+ * driver's, and those of growth. */
+trz_status route_alloc(trz_heap *h, const struct request *r, struct stream *s, const struct asked *asked,
+                       trz_addr *out);
 
 #endif

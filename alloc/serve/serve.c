@@ -472,7 +472,7 @@ static bool is_shared(const struct block *b)
 /* Records an event inside a free that counts as a recorder; NULL: none could be, and a later poll covers the ticket. */
 static trz_event record_exact(trz_heap *h, const struct stream *s)
 {
-	return heap_is_threads_own(h, s) ? heap_record_event(h, s) : NULL;
+	return heap_is_threads_own(s) ? heap_record_event(h, s) : NULL;
 }
 
 /* Ends the record, and notes its event (NULL: there is none) for the batch that the free ends. Returns an event that

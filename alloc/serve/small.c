@@ -51,6 +51,13 @@ trz_addr small_alloc(trz_heap *h, struct lane *l, uint64_t size)
 	return LIKELY(address) ? address : take_open_slot(h, l, c, size);
 }
 
+/* Counts what the driver was asked for slots, taken under the slots' lock or the heap's. */
+static inline void count_questions(struct slots *o, uint64_t id, unsigned slots)
+{
+	counter_add(&o->asked, slots);
+	counter_add(&o->named, id & STREAM_ID_OF_THREAD ? 0 : slots);
+}
+
 static NOINLINE trz_addr take_open_slot_of(trz_heap *h, struct stream *s, uint64_t id, unsigned size_class,
                                            uint64_t size)
 {
@@ -60,7 +67,7 @@ static NOINLINE trz_addr take_open_slot_of(trz_heap *h, struct stream *s, uint64
 		heap_call_in_locked(h, s);
 		if (s->lane.bins[size_class].first && !slots_are_due(&s->slots, size)) {
 			address = small_take_locked(h, &s->lane, size_class, size);
-			counter_add(&s->slots.asked, 1);
+			count_questions(&s->slots, id, address != 0);
 		}
 		heap_let_out_locked(h, s);
 	}
@@ -76,7 +83,7 @@ trz_addr small_alloc_of(trz_heap *h, struct stream *s, uint64_t id, uint64_t siz
 	trz_addr address = 0;
 	if (LIKELY(slots_take(o))) {
 		address = LIKELY(s->id == id) ? small_take_open(o, bin, size) : 0;
-		counter_add(&o->asked, address != 0);
+		count_questions(o, id, address != 0);
 		spinlock_give(&o->lock);
 	}
 	return LIKELY(address) ? address : take_open_slot_of(h, s, id, c, size);

@@ -218,6 +218,8 @@ static trz_status lay(trz_heap *h, struct window *w, size_t count)
 		tiles[n++] = tile;
 	trz_status status = window_lay(w, w->top, &h->tiles, tiles, n);
 	meta_free(&h->meta, tiles);
+	if (status == TRZ_ERROR_NOT_SUPPORTED)
+		status = TRZ_ERROR_INVALID_ARGUMENT;  /* so the driver answers to a wrong size */
 	return status == TRZ_OK ? TRZ_OK : refused(h, status, w->size);
 }
 

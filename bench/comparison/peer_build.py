@@ -121,7 +121,8 @@ def torch_flags(packages):
     libraries = packages / "torch/lib"
     new_strings = int(b"__cxx11" in (libraries / "libc10.so").read_bytes())
     return [f"-D_GLIBCXX_USE_CXX11_ABI={new_strings}", "-isystem", packages / "torch/include", "-isystem", cuda,
-            f"-L{libraries}", "-lc10", "-lc10_cuda", f"-Wl,-rpath,{libraries}"]
+            "-idirafter", SOURCE / "plug/torch/cuda", f"-L{libraries}", "-lc10", "-lc10_cuda",
+            f"-Wl,-rpath,{libraries}"]
 
 
 def flags_of(allocator, environment):

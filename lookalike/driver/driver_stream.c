@@ -279,7 +279,9 @@ cuda_result cuStreamGetCtx(void *stream, void **context)
 	LOOK_ENTER(cuStreamGetCtx);
 	LOOK_NEED(context, INVALID_VALUE);
 	*context = look_stream_context(stream);
-	return *context ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_INVALID_CONTEXT;
+	LOOK_NEED(*context, INVALID_CONTEXT);
+	bool legacy = (uintptr_t)stream <= 1;
+	return legacy ? look_result(sim_stream_ask(look.sim, *context, stream)) : TRZ_CUDA_SUCCESS;
 }
 
 /* `green`: always NULL, since there are no green contexts. */
@@ -297,15 +299,17 @@ cuda_result cuStreamGetDevice(void *stream, cuda_device *device)
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	*device = sim_context_device(look.sim, context);
-	return TRZ_CUDA_SUCCESS;
+	return look_result(sim_stream_ask(look.sim, context, stream));
 }
 
 cuda_result cuStreamGetFlags(void *stream, unsigned *flags)
 {
 	LOOK_ENTER(cuStreamGetFlags);
 	LOOK_NEED(flags, INVALID_VALUE);
+	trz_context context = look_stream_context(stream);
+	LOOK_NEED(context, INVALID_CONTEXT);
 	*flags = facts_of(stream, false).flags;
-	return TRZ_CUDA_SUCCESS;
+	return look_result(sim_stream_ask(look.sim, context, stream));
 }
 
 cuda_result cuStreamGetPriority(void *stream, int *priority)

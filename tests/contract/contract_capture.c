@@ -112,6 +112,74 @@ static void captured_stream_says_so(struct contract_env *env)
 	OPS(env, stream_destroy, env->context, stream);
 }
 
+/* In any mode; other streams can be asked meanwhile. */
+static void id_of_a_captured_stream_ends_its_capture(struct contract_env *env)
+{
+	const trz_capture_mode modes[] = {TRZ_CAPTURE_GLOBAL, TRZ_CAPTURE_THREAD_LOCAL, TRZ_CAPTURE_RELAXED};
+	trz_stream stream = OPS(env, stream_create, env->context);
+	trz_stream other = OPS(env, stream_create, env->context);
+	trz_context context = NULL;
+	uint64_t id = 0;
+	for (int i = 0; i < 3; i++) {
+		OPS(env, capture_begin, env->context, stream, modes[i]);
+		expect_ok(SLOT(env, stream_id, env->context, other, &id));
+		expect_ok(SLOT(env, stream_id, env->context, NULL, &id));
+		expect_ok(SLOT(env, stream_id, env->context, (trz_stream)2, &id));
+		expect_ok(SLOT(env, stream_context, env->context, stream, &context));
+		assert_true(context == env->context);
+		expect_capture(env, stream, TRZ_CAPTURE_ACTIVE);
+		expect_status(SLOT(env, stream_id, env->context, stream, &id), TRZ_ERROR_CAPTURE);
+		expect_capture(env, stream, TRZ_CAPTURE_INVALIDATED);
+		end_without_graph(env, stream);
+	}
+	expect_ok(SLOT(env, stream_id, env->context, stream, &id));
+	OPS(env, stream_destroy, env->context, other);
+	OPS(env, stream_destroy, env->context, stream);
+}
+
+static void events_may_be_made_and_recorded_elsewhere(struct contract_env *env)
+{
+	trz_stream stream = OPS(env, stream_create, env->context);
+	trz_stream other = OPS(env, stream_create, env->context);
+	uint64_t free = 0, total = 0;
+	OPS(env, capture_begin, env->context, stream, TRZ_CAPTURE_GLOBAL);
+	trz_event event = make_event(env);
+	expect_ok(SLOT(env, event_record, env->context, event, other));
+	expect_ok(SLOT(env, stream_wait, env->context, other, event));
+	expect_ok(SLOT(env, mem_info, env->context, &free, &total));
+	expect_capture(env, stream, TRZ_CAPTURE_ACTIVE);
+	end_with_graph(env, stream);
+	expect_ok(SLOT(env, event_sync, env->context, event));
+	expect_ok(SLOT(env, event_destroy, env->context, event));
+	OPS(env, stream_destroy, env->context, other);
+	OPS(env, stream_destroy, env->context, stream);
+}
+
+/* An event that has passed, on a stream that is not captured. */
+static void query_in_the_capturing_thread_ends_the_capture(struct contract_env *env)
+{
+	trz_stream stream = OPS(env, stream_create, env->context);
+	trz_stream other = OPS(env, stream_create, env->context);
+	trz_event event = make_event(env);
+	expect_ok(SLOT(env, event_record, env->context, event, other));
+	expect_ok(SLOT(env, event_sync, env->context, event));
+	for (int i = 0; i < 2; i++) {
+		OPS(env, capture_begin, env->context, stream, TRZ_CAPTURE_THREAD_LOCAL);
+		exchange(env, TRZ_CAPTURE_RELAXED);
+		expect_ok(SLOT(env, event_query, env->context, event));
+		expect_ok(SLOT(env, event_sync, env->context, event));
+		exchange(env, TRZ_CAPTURE_GLOBAL);
+		expect_capture(env, stream, TRZ_CAPTURE_ACTIVE);
+		expect_status(i ? SLOT(env, event_sync, env->context, event) : SLOT(env, event_query, env->context, event),
+		              TRZ_ERROR_CAPTURE);
+		expect_capture(env, stream, TRZ_CAPTURE_INVALIDATED);
+		end_without_graph(env, stream);
+	}
+	expect_ok(SLOT(env, event_destroy, env->context, event));
+	OPS(env, stream_destroy, env->context, other);
+	OPS(env, stream_destroy, env->context, stream);
+}
+
 static void captured_work_runs_when_launched(struct contract_env *env)
 {
 	trz_addr address = 0;
@@ -268,6 +336,17 @@ static void memory_is_laid_in_relaxed_mode(struct contract_env *env)
 	OPS(env, stream_destroy, env->context, stream);
 }
 
+static void id_of_the_legacy_stream_ends_captures(struct contract_env *env)
+{
+	uint64_t id = 0;
+	trz_stream own = (trz_stream)2;
+	OPS(env, capture_begin, env->context, own, TRZ_CAPTURE_RELAXED);
+	expect_status(SLOT(env, stream_id, env->context, NULL, &id), TRZ_ERROR_CAPTURE);
+	expect_capture(env, own, TRZ_CAPTURE_INVALIDATED);
+	end_without_graph(env, own);
+	expect_ok(SLOT(env, stream_id, env->context, NULL, &id));
+}
+
 /* The thread's default stream is a blocking one. */
 static void legacy_stream_may_be_asked_but_not_used(struct contract_env *env)
 {
@@ -308,6 +387,9 @@ static void event_of_a_context_ends_captures(struct contract_env *env)
 
 const struct contract_case contract_capture_cases[] = {
 	{"captured_stream_says_so", captured_stream_says_so, NEVER_ON_GPU},
+	{"id_of_a_captured_stream_ends_its_capture", id_of_a_captured_stream_ends_its_capture, NEVER_ON_GPU},
+	{"events_may_be_made_and_recorded_elsewhere", events_may_be_made_and_recorded_elsewhere, NEVER_ON_GPU},
+	{"query_in_the_capturing_thread_ends_the_capture", query_in_the_capturing_thread_ends_the_capture, NEVER_ON_GPU},
 	{"captured_work_runs_when_launched", captured_work_runs_when_launched, NEVER_ON_GPU},
 	{"waiting_stream_joins_the_capture", waiting_stream_joins_the_capture, NEVER_ON_GPU},
 	{"captured_event_cannot_be_queried", captured_event_cannot_be_queried, NEVER_ON_GPU},
@@ -317,6 +399,7 @@ const struct contract_case contract_capture_cases[] = {
 	{"global_captures_bind_other_threads", global_captures_bind_other_threads, NEVER_ON_GPU},
 	{"memory_is_laid_in_relaxed_mode", memory_is_laid_in_relaxed_mode, NEVER_ON_GPU},
 	{"legacy_stream_may_be_asked_but_not_used", legacy_stream_may_be_asked_but_not_used, NEVER_ON_GPU},
+	{"id_of_the_legacy_stream_ends_captures", id_of_the_legacy_stream_ends_captures, NEVER_ON_GPU},
 	{"event_of_a_context_ends_captures", event_of_a_context_ends_captures, NEVER_ON_GPU},
 	{NULL, NULL, NULL},
 };

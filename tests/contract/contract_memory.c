@@ -351,8 +351,8 @@ static void imported_memory_is_mapped_whole(struct contract_env *env)
 	expect_ok(SLOT(env, import_handle, TRZ_EXPORT_FD, &descriptor, &imported));
 	assert_int_equal(close(descriptor), 0);
 	trz_addr range = reserve(env, 2 * size);
-	expect_status(SLOT(env, map, range, 2 * size, imported), TRZ_ERROR_INVALID_ARGUMENT);
-	expect_status(SLOT(env, map, range, size / 2, imported), TRZ_ERROR_INVALID_ARGUMENT);
+	expect_status(SLOT(env, map, range, 2 * size, imported), TRZ_ERROR_NOT_SUPPORTED);
+	expect_status(SLOT(env, map, range, size / 2, imported), TRZ_ERROR_NOT_SUPPORTED);
 	map(env, range, size, imported);
 	expect_ok(SLOT(env, unmap, range, size));
 	expect_ok(SLOT(env, release, imported));

@@ -35,6 +35,66 @@ static void test_a_captured_stream_is_refused(void **state)
 	rig_close(&r);
 }
 
+static void allocate_captured(struct rig *r, trz_pool *pool, trz_stream stream)
+{
+	sim_graph graph;
+	void *p;
+	assert_ok(trz_pool_begin_capture(r->heap, pool, stream));
+	assert_ok(sim_capture_begin(r->s, r->c, stream, TRZ_CAPTURE_GLOBAL));
+	assert_ok(trz_alloc(r->heap, 1000, 0, stream, &p));
+	assert_ok(trz_free(r->heap, p));
+	assert_ok(trz_alloc(r->heap, MIB(3), 0, stream, &p));
+	assert_ok(trz_free_on(r->heap, p, stream));
+	assert_int_equal(status_of(r, stream), TRZ_CAPTURE_ACTIVE);
+	assert_ok(sim_capture_end(r->s, r->c, stream, &graph));
+	assert_ok(trz_pool_end(r->heap, pool));
+	assert_ok(sim_graph_destroy(r->s, r->c, graph));
+}
+
+/* The driver cannot be asked for its id before the capture ends. */
+static void test_a_stream_first_seen_in_a_capture_is_the_same_afterwards(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	trz_stream captured = rig_stream(&r);
+	trz_pool *pool;
+	assert_ok(trz_pool_create(r.heap, &pool));
+	allocate_captured(&r, pool, captured);
+	allocate_captured(&r, pool, captured);
+	assert_int_equal(rig_stat(&r, "stream.current"), 1);
+	void *p = rig_alloc(&r, MIB(30), captured);
+	rig_free(&r, p);
+	assert_int_equal(rig_stat(&r, "stream.current"), 1);
+	allocate_captured(&r, pool, captured);
+	assert_int_equal(rig_stat(&r, "stream.current"), 1);
+	rig_check(&r);
+	rig_sync(&r);
+	assert_ok(trz_stream_retire(r.heap, captured));
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_close(&r);
+}
+
+/* That stream was destroyed, unseen, and another one got its handle. */
+static void test_a_handle_seen_in_captures_alone_can_be_another_stream(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	trz_stream captured = rig_stream(&r);
+	trz_pool *pool;
+	assert_ok(trz_pool_create(r.heap, &pool));
+	allocate_captured(&r, pool, captured);
+	assert_ok(sim_stream_destroy(r.s, r.c, captured));
+	trz_stream again = rig_stream(&r);
+	assert_ptr_equal(again, captured);
+	allocate_captured(&r, pool, again);
+	void *p = rig_alloc(&r, MIB(30), again);
+	rig_free(&r, p);
+	rig_check(&r);
+	rig_sync(&r);
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_close(&r);
+}
+
 /* Growth, frees with events, polls and trims in the capturing thread, under the strictest mode. */
 static void test_captures_are_not_disturbed(void **state)
 {
@@ -407,6 +467,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_captured_stream_is_refused),
+		cmocka_unit_test(test_a_stream_first_seen_in_a_capture_is_the_same_afterwards),
+		cmocka_unit_test(test_a_handle_seen_in_captures_alone_can_be_another_stream),
 		cmocka_unit_test(test_captures_are_not_disturbed),
 		cmocka_unit_test(test_a_free_on_a_captured_stream),
 		cmocka_unit_test(test_a_capture_takes_nothing_that_is_in_use),

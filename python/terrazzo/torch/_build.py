@@ -49,6 +49,11 @@ def find_cuda_headers() -> Path:
     raise Missing("CUDA's headers are missing (pip install nvidia-cuda-runtime, or set CUDA_HOME)")
 
 
+def cuda_flags() -> list[str]:
+    """Flags for CUDA's headers; behind them what NVIDIA's packages of them leave out (plug/torch/cuda/crt)."""
+    return ["-isystem", str(find_cuda_headers()), "-idirafter", f"{_places.find_sources()['plug']}/cuda"]
+
+
 def loaded_cudart() -> str:
     """The CUDA runtime that PyTorch has loaded."""
     with open("/proc/self/maps", encoding="utf-8") as maps:
@@ -68,8 +73,8 @@ def shim_flags(torch, library: Path) -> list[str]:
 
 
 def shim_command(torch, library: Path) -> list[str]:
-    return [find_compiler("C++", "CXX", "g++", "clang++", "c++"), *shim_flags(torch, library),
-            "-isystem", str(find_cuda_headers()), loaded_cudart()]
+    return [find_compiler("C++", "CXX", "g++", "clang++", "c++"), *shim_flags(torch, library), *cuda_flags(),
+            loaded_cudart()]
 
 
 def frames_flags() -> list[str]:
@@ -106,8 +111,7 @@ def requests_path(torch) -> Path:
              Path(next(f for f in flags if f.startswith("-I"))[2:], "sim_recording.h").read_text(encoding="utf-8")]
     key = key_of("requests", torch.__version__, [str(torch.version.cuda), *flags, *texts], "CXX", "CUDA_HOME",
                  "CUDA_PATH")
-    return made(key, lambda: [find_compiler("C++", "CXX", "g++", "clang++", "c++"), *flags, "-isystem",
-                              str(find_cuda_headers())])
+    return made(key, lambda: [find_compiler("C++", "CXX", "g++", "clang++", "c++"), *flags, *cuda_flags()])
 
 
 def key_of(name: str, version: str, flags: list[str], *variables: str) -> str:
