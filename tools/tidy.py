@@ -69,7 +69,7 @@ DEAD_CODE = re.compile(
     r"|^\s*#\s*if\s+0\b")
 # Folders of C programs that other rules compile.
 ELSEWHERE = {("tests", "install"), ("tests", "native"), ("examples", "native"), ("bench", "harness"),
-             ("bench", "peers")}
+             ("bench", "peers"), ("bench", "gpu")}
 # What trz_sources() of cmake/ gathers to compile.
 SOURCE_GLOBS = re.compile(r"\btrz_sources\(\w*sources ([^)]*)\)")
 PROTOTYPE = re.compile(r"^[A-Za-z][^\n;{}=(]*\b(\w+)\([^{};]*\)[^{};]*;", re.M)
