@@ -9,6 +9,7 @@
 #include "bits.h"
 #include "cli.h"
 #include "error.h"
+#include "sim.h"
 
 enum {
 	OPTION_CAPACITY = 256, OPTION_POLICY, OPTION_CONF, OPTION_LAG, OPTION_REPEAT, OPTION_TIMINGS, OPTION_CHECK,
@@ -31,7 +32,8 @@ static const struct argp_option options[] = {
 	{ "seed", OPTION_SEED, "N", 0, "seed of the device's schedule (0)", 0 },
 	{ "schedule", OPTION_SCHEDULE, "NAME", 0,
 	  "which stream runs next: random (the default), fifo, lifo, starve", 0 },
-	{ "costs", OPTION_COSTS, "TABLE", 0, "cost table of driver calls: a shipped one or a file (a100)", 0 },
+	{ "costs", OPTION_COSTS, "TABLE", 0,
+	  "cost table of driver calls: a shipped one or a file (" SIM_DEFAULT_COSTS ")", 0 },
 	{ "fit", OPTION_FIT, NULL, 0,
 	  "search, in steps of 64MiB up to the capacity, for the smallest device on which the trace completes", 0 },
 	{ "bound", OPTION_BOUND, NULL, 0,
@@ -270,7 +272,8 @@ int cli_replay(int argc, char **argv)
 		       "written to, and checked when it is freed. Driver time is virtual, by the cost table.",
 	};
 	struct replay_command c = { .device = TRACE_ANY_DEVICE,
-		                        .params = { .capacity = GIB(80), .costs = "a100", .timings = 1, .repeat = 1 } };
+		                        .params = { .capacity = GIB(80), .costs = SIM_DEFAULT_COSTS, .timings = 1,
+		                                    .repeat = 1 } };
 	argp_parse(&argp, argc, argv, 0, NULL, &c);
 	trz_status status = trz_config_check(c.params.conf);
 	if (status != TRZ_OK)

@@ -12,6 +12,7 @@
 #include "cli.h"
 #include "error.h"
 #include "program.h"
+#include "sim.h"
 #include "sim_profile.h"
 
 enum {
@@ -51,7 +52,8 @@ static const struct argp_option options[] = {
 	  0 },
 	{ "seed", OPTION_SEED, "N", 0, "seed of the order of late work (0)", 0 },
 	{ "schedule", OPTION_SCHEDULE, "NAME", 0, "which stream runs next: random (the default), fifo, lifo, starve", 0 },
-	{ "costs", OPTION_COSTS, "TABLE", 0, "cost table of driver calls: a shipped one or a file (a100)", 0 },
+	{ "costs", OPTION_COSTS, "TABLE", 0,
+	  "cost table of driver calls: a shipped one or a file (" SIM_DEFAULT_COSTS ")", 0 },
 	{ "scalars", OPTION_SCALARS, "WHAT", 0, "short reads from the device give zero (the default) or real bytes", 0 },
 	{ "collective-bytes", OPTION_COLLECTIVE_BYTES, "SIZE", 0,
 	  "collectives of up to this many bytes a rank move real bytes (1MiB)", 0 },

@@ -332,7 +332,7 @@ static json_t *describe(const struct program_params *p, struct ending ending)
 	if (result && p->world)
 		json_object_set_new(result, "world_size", json_integer((json_int_t)p->world));
 	if (result)
-		json_object_set_new(result, "costs", json_text(p->costs ? p->costs : "a100"));
+		json_object_set_new(result, "costs", json_text(p->costs ? p->costs : SIM_DEFAULT_COSTS));
 	return result;
 }
 

@@ -60,6 +60,9 @@ typedef struct sim_figures {
 	uint64_t peak_bytes[SIM_MAX_DEVICES];  /* the most that the process had of each device */
 } sim_figures;
 
+/* The cost table that applies where none is named: its name in costs/. */
+#define SIM_DEFAULT_COSTS "a100"
+
 typedef struct sim_config {
 	int devices;                 /* 1 .. 16; 0: 1 */
 	uint64_t capacity;           /* bytes per device; 0: 80 GiB */
@@ -84,7 +87,7 @@ typedef struct sim_config {
 	unsigned lenient_rules;      /* sim_rule bits to clear */
 	sim_schedule schedule;
 	uint64_t seed;
-	const char *costs;           /* name of a shipped table or path of a file; NULL: "a100" */
+	const char *costs;           /* name of a shipped table or path of a file; NULL: SIM_DEFAULT_COSTS */
 	void (*on_violation)(const char *text);  /* called for each; NULL: none. It may not call the simulator */
 	uint64_t memory_rate;        /* of a device's memory, in bytes per microsecond of virtual time; */
 	uint64_t link_rate;          /* and of its link to the host and other devices; 0: copies take no time */

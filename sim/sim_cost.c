@@ -16,24 +16,28 @@
 #include "bits.h"
 #include "error.h"
 
+/* The shipped tables: X(label, name of the file in costs/). */
+#define SIM_COST_TABLES(X) X(a100, "a100") X(slow_create, "slow-create") X(wsl2, "wsl2")
+
 /* The assembler finds the files by the compiler's include path. The labels are global, so that link-time optimisation
  * may move their users elsewhere, and hidden, so that no other library sees them. */
-__asm__(".pushsection .rodata\n"
-        ".globl sim_cost_a100, sim_cost_slow_create, sim_cost_wsl2\n"
-        ".hidden sim_cost_a100, sim_cost_slow_create, sim_cost_wsl2\n"
-        "sim_cost_a100: .incbin \"costs/a100.ini\"\n"
-        ".byte 0\n"
-        "sim_cost_slow_create: .incbin \"costs/slow-create.ini\"\n"
-        ".byte 0\n"
-        "sim_cost_wsl2: .incbin \"costs/wsl2.ini\"\n"
-        ".byte 0\n"
-        ".popsection\n");
+#define EMBED(label, name)             \
+	".globl sim_cost_" #label "\n"     \
+	".hidden sim_cost_" #label "\n"    \
+	"sim_cost_" #label ": .incbin \"costs/" name ".ini\"\n" \
+	".byte 0\n"
+__asm__(".pushsection .rodata\n" SIM_COST_TABLES(EMBED) ".popsection\n");
 
 #pragma GCC visibility push(hidden)
-extern const char sim_cost_a100[], sim_cost_slow_create[], sim_cost_wsl2[];
+#define DECLARE(label, name) extern const char sim_cost_##label[];
+SIM_COST_TABLES(DECLARE)
 #pragma GCC visibility pop
 
-static const char *const shipped_names[] = {"a100", "slow-create", "wsl2", NULL};
+#define NAME(label, name) name,
+static const char *const shipped_names[] = {SIM_COST_TABLES(NAME) NULL};
+
+#define LISTED(label, name) ", " name
+static const char shipped_list[] = SIM_COST_TABLES(LISTED);  /* begins with ", " */
 
 const char *const *sim_cost_tables(void)
 {
@@ -42,7 +46,8 @@ const char *const *sim_cost_tables(void)
 
 static const char *shipped_text(const char *name)
 {
-	const char *const texts[] = {sim_cost_a100, sim_cost_slow_create, sim_cost_wsl2};
+#define TEXT(label, name) sim_cost_##label,
+	const char *const texts[] = {SIM_COST_TABLES(TEXT)};
 	for (size_t i = 0; shipped_names[i]; i++)
 		if (strcmp(name, shipped_names[i]) == 0)
 			return texts[i];
@@ -154,8 +159,8 @@ trz_status sim_cost_load(sim *s, const char *name)
 	int line = text ? ini_parse_string(text, read_entry, &r) : read_file(name, &r);
 	if (line < 0)
 		return trz_fail(TRZ_ERROR_IO,
-		                "cost table %s is neither shipped (a100, slow-create, wsl2) nor a file that can be read: %s",
-		                name, strerror(errno));
+		                "cost table %s is neither shipped (%s) nor a file that can be read: %s",
+		                name, shipped_list + 2, strerror(errno));
 	if (line > 0)
 		return trz_fail(TRZ_ERROR_BAD_INPUT,
 		                "%s:%d: neither a slot's section nor a known key with a number (see costs/a100.ini)",
@@ -163,7 +168,7 @@ trz_status sim_cost_load(sim *s, const char *name)
 	if (r.entries == 0)
 		return trz_fail(TRZ_ERROR_BAD_INPUT,
 		                "%s: no cost table: it has no entry, such as \"call_ns = 2000\" below \"[reserve]\" (see "
-		                "costs/a100.ini); those shipped are a100, slow-create, wsl2", name);
+		                "costs/a100.ini); those shipped are %s", name, shipped_list + 2);
 	return TRZ_OK;
 }
 

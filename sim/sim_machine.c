@@ -171,7 +171,7 @@ static void fill_defaults(sim_config *c)
 	if (c->granularity == 0)
 		c->granularity = MIB(2);
 	if (!c->costs)
-		c->costs = "a100";
+		c->costs = SIM_DEFAULT_COSTS;
 }
 
 static trz_status check_config(const sim_config *c)

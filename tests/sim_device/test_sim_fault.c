@@ -127,12 +127,8 @@ static void test_shipped_costs(void **state)
 	                 range + 2 * 128 + 28200 + 64000 + 1900 + 199000 + 34300);
 	assert_int_equal(tile_cost("slow-create", MIB(2), 1), range + 2 * 2 + 193000 + 1450 + 36000 + 25600);
 	assert_int_equal(tile_cost("wsl2", MIB(2), 1), range + 2 * 2 + 29200 + 146000 + 36800 + 198000);
-	unsigned tables = 0;
-	for (const char *const *name = sim_cost_tables(); *name; name++) {
+	for (const char *const *name = sim_cost_tables(); *name; name++)
 		tile_cost(*name, MIB(2), 1);
-		tables++;
-	}
-	assert_int_equal(tables, 3);
 }
 
 /* Opens a machine with a cost table of this text. */
