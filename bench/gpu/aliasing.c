@@ -301,6 +301,13 @@ static struct aliases aliases_of(uint64_t size)
 	return s;
 }
 
+/* A promise that does not hold is what one must not overlook. */
+static const char *remark(const struct alias_case *c, uint64_t alias, uint64_t same)
+{
+	bool alias_may = strcmp(c->promise, "none") != 0, same_may = alias_may && strcmp(c->promise, "alias: any") != 0;
+	return (alias && !alias_may) || (same && !same_may) ? "  NOT AS PROMISED" : "";
+}
+
 static void result_head(const char *what)
 {
 	result_line("%s on %s: stale + wrong words of so many million%s", what, gpu.info.name,
@@ -333,9 +340,10 @@ void part_aliasing(void)
 			}
 			words += s[i].words * rounds;
 		}
-		result_line("  %-36s %9.0f %12llu %12llu %14s  %s", c->name, (double)words / 1e6, (unsigned long long)bad[0],
-		            (unsigned long long)bad[1],
-		            c->run != dependent_reads_waits ? "" : early ? "yes" : "no", c->promise);
+		result_line("  %-36s %9.0f %12llu %12llu %14s  %s%s", c->name, (double)words / 1e6,
+		            (unsigned long long)bad[0], (unsigned long long)bad[1],
+		            c->run != dependent_reads_waits ? "" : early ? "yes" : "no", c->promise,
+		            remark(c, bad[0], bad[1]));
 	}
 }
 
@@ -448,9 +456,9 @@ void part_move(void)
 		report_rounds(c, "alias", &s, rounds, other);
 		run_rounds(&s, c, s.at, rounds, same);
 		report_rounds(c, "same address", &s, rounds, same);
-		result_line("  %-36s %9.0f %12llu %12llu %14s  %s", c->name, (double)(s.words * rounds) / 1e6,
-		            (unsigned long long)(other[STALE] + other[WRONG]), (unsigned long long)(same[STALE] + same[WRONG]),
-		            "", c->promise);
+		uint64_t bad = other[STALE] + other[WRONG], bad_same = same[STALE] + same[WRONG];
+		result_line("  %-36s %9.0f %12llu %12llu %14s  %s%s", c->name, (double)(s.words * rounds) / 1e6,
+		            (unsigned long long)bad, (unsigned long long)bad_same, "", c->promise, remark(c, bad, bad_same));
 	}
 }
 

@@ -305,7 +305,7 @@ struct subject {
 };
 
 struct busy_call {
-	const char *slot, *what;
+	const char *name;
 	void (*prepare)(struct subject *s);
 	trz_status (*call)(struct subject *s);
 	void (*undo)(struct subject *s);
@@ -330,6 +330,18 @@ static void prepare_access(struct subject *s)
 	gpu_map(s->at, BUSY_TILE, s->handle);
 }
 
+static trz_status call_release(struct subject *s)
+{
+	return gpu.driver->release(gpu.self, s->handle);
+}
+
+/* The handle has gone, so that the memory goes with the mapping. */
+static void prepare_last(struct subject *s)
+{
+	prepare_access(s);
+	table_must(call_release(s));
+}
+
 static void prepare_plain(struct subject *s)
 {
 	table_must(gpu.driver->mem_alloc(gpu.self, gpu.context, BUSY_TILE, &s->plain));
@@ -338,11 +350,6 @@ static void prepare_plain(struct subject *s)
 static trz_status call_create(struct subject *s)
 {
 	return gpu.driver->create(gpu.self, &plain_props, BUSY_TILE, &s->handle);
-}
-
-static trz_status call_release(struct subject *s)
-{
-	return gpu.driver->release(gpu.self, s->handle);
 }
 
 static trz_status call_map(struct subject *s)
@@ -397,7 +404,7 @@ static trz_status call_event_destroy(struct subject *s)
 	return gpu.driver->event_destroy(gpu.self, gpu.context, s->event);
 }
 
-/* On the stream where the kernel runs. */
+/* Behind the kernel, unless that runs on the legacy stream. */
 static trz_status call_event_record(struct subject *s)
 {
 	return gpu.driver->event_record(gpu.self, gpu.context, s->event, gpu.stream);
@@ -477,23 +484,24 @@ static void undo_import(struct subject *s)
 }
 
 static const struct busy_call busy_calls[] = {
-	{"reserve", "", NULL, call_reserve, undo_reserve},
-	{"unreserve", "", prepare_reserve, call_unreserve, NULL},
-	{"create", "", NULL, call_create, undo_handle},
-	{"map", "", prepare_handle, call_map, undo_map},
-	{"set_access", "", prepare_map, call_access, undo_map},
-	{"unmap", "", prepare_access, call_unmap, undo_handle},
-	{"release", "never mapped", prepare_handle, call_release, NULL},
-	{"mem_alloc", "", NULL, call_mem_alloc, undo_plain},
-	{"mem_free", "", prepare_plain, call_mem_free, NULL},
-	{"mem_info", "", NULL, call_mem_info, NULL},
-	{"event_create", "", NULL, call_event_create, undo_event},
-	{"event_record", "behind it", prepare_event, call_event_record, undo_event},
-	{"context_record", "", prepare_event, call_context_record, undo_event},
-	{"event_destroy", "", prepare_event, call_event_destroy, NULL},
-	{"stream_wait", "for it", NULL, call_stream_wait, NULL},
-	{"export_handle", "", NULL, call_export, undo_export},
-	{"import_handle", "", prepare_export, call_import, undo_import},
+	{"reserve", NULL, call_reserve, undo_reserve},
+	{"unreserve", prepare_reserve, call_unreserve, NULL},
+	{"create", NULL, call_create, undo_handle},
+	{"map", prepare_handle, call_map, undo_map},
+	{"set_access", prepare_map, call_access, undo_map},
+	{"unmap", prepare_access, call_unmap, undo_handle},
+	{"unmap, its last", prepare_last, call_unmap, NULL},
+	{"release", prepare_handle, call_release, NULL},
+	{"mem_alloc", NULL, call_mem_alloc, undo_plain},
+	{"mem_free", prepare_plain, call_mem_free, NULL},
+	{"mem_info", NULL, call_mem_info, NULL},
+	{"event_create", NULL, call_event_create, undo_event},
+	{"event_record", prepare_event, call_event_record, undo_event},
+	{"context_record", prepare_event, call_context_record, undo_event},
+	{"event_destroy", prepare_event, call_event_destroy, NULL},
+	{"stream_wait", NULL, call_stream_wait, NULL},
+	{"export_handle", NULL, call_export, undo_export},
+	{"import_handle", prepare_export, call_import, undo_import},
 };
 
 /* Where the kernel runs, and what it touches. */
@@ -524,7 +532,7 @@ static void busy_call(struct subject *s, const struct busy_call *b, enum place p
 	unsigned before = results->figure_count;
 	char what[40] = "busy: ";
 	strncat(what, place_names[place], sizeof what - strlen(what) - 1);
-	result_figure(b->slot, what, BUSY_TILE, 1, 0, &took);
+	result_figure(b->name, what, BUSY_TILE, 1, 0, &took);
 	if (results->figure_count > before)
 		results->figures[before].waits = waits;
 	free(took.ns);
@@ -546,7 +554,7 @@ void part_busy(void)
 	table_must(gpu.driver->mem_alloc(gpu.self, gpu.context, BUSY_TILE, &plain));
 	for (int place = 0; place < PLACES; place++)
 		for (size_t i = 0; i < sizeof busy_calls / sizeof busy_calls[0]; i++) {
-			const bool shares = strstr(busy_calls[i].slot, "port_handle") != NULL;
+			const bool shares = strstr(busy_calls[i].name, "port_handle") != NULL;
 			if (time_is_short("all calls beside kernels"))
 				return;
 			if (!shares || gpu.info.export_fd)

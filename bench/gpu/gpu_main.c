@@ -3,6 +3,8 @@
  * Measures a GPU for terrazzo: what the calls of the driver table cost, how fast stitched memory is, and what is seen
  * through a second address of a tile. bench/README.md tells how to run it.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,7 +28,7 @@ struct part {
 };
 
 static struct part parts[] = {
-	{.name = "first", .run = part_first, .seconds = 6},
+	{.name = "first", .run = part_first, .seconds = 10},
 	{.name = "memory", .run = part_memory, .seconds = 24},
 	{.name = "live", .run = part_live, .seconds = 10},
 	{.name = "busy", .run = part_busy, .seconds = 8},
@@ -206,41 +208,68 @@ static void print_costs(void)
 	}
 }
 
-/* All figures without a size, and those beside kernels. */
+/* All figures without a size. */
 static void print_small_costs(void)
 {
+	enum { COLUMNS = 3 };
 	int column = 0;
+	printf("calls without a size, us\n");
 	for (unsigned i = 0; i < results->figure_count; i++) {
 		const struct figure *f = &results->figures[i];
 		if (f->mib > 0 || f->live > 0 || f->waits >= 0)
 			continue;
 		char name[60];
 		snprintf(name, sizeof name, "%s%s%s", f->slot, f->what[0] ? ", " : "", f->what);
-		printf("  %-34s %9.3f us%s", name, (f->ns.samples > 1 ? f->ns.mean : f->ns.first) / 1e3,
-		       ++column % 2 ? "" : "\n");
+		printf("  %-33s %8.3f%s", name, (f->ns.samples > 1 ? f->ns.mean : f->ns.first) / 1e3,
+		       ++column % COLUMNS ? "" : "\n");
 	}
-	printf("%s", column % 2 ? "\n" : "");
+	printf("%s", column % COLUMNS ? "\n" : "");
 }
 
+static bool is_busy_figure(const struct figure *f, int place)
+{
+	static const char *const places[] = {"busy: plain memory", "busy: a tile beside", "busy: legacy stream"};
+	return f && f->waits >= 0 && strcmp(f->what, places[place]) == 0;
+}
+
+static const struct figure *busy_figure(const char *slot, int place)
+{
+	for (unsigned i = 0; i < results->figure_count; i++)
+		if (is_busy_figure(&results->figures[i], place) && strcmp(results->figures[i].slot, slot) == 0)
+			return &results->figures[i];
+	return NULL;
+}
+
+static int busy_waits(const char *slot)
+{
+	int waits = 0;
+	for (int p = 0; p < 3; p++)
+		waits += busy_figure(slot, p) ? busy_figure(slot, p)->waits : 0;
+	return waits;
+}
+
+/* Each call that has waited has a line; the others share one. */
 static void print_busy(void)
 {
-	bool headed = false;
+	if (!results->computes || results->figure_count == 0)
+		return;
+	printf("waits for a kernel of 10 ms that runs on other memory: calls that did, median us; its memory is plain / a\n"
+	       "tile of the same range / plain, and its stream the legacy one\n  none:");
 	for (unsigned i = 0; i < results->figure_count; i++) {
 		const struct figure *f = &results->figures[i];
-		if (f->waits < 0 || strcmp(f->what, "busy: plain memory") != 0)
+		if (is_busy_figure(f, 0) && busy_waits(f->slot) == 0)
+			printf(" %s %.1f;", f->slot, f->ns.median / 1e3);
+	}
+	printf("\n");
+	for (unsigned i = 0; i < results->figure_count; i++) {
+		const struct figure *f = &results->figures[i];
+		if (!is_busy_figure(f, 0) || busy_waits(f->slot) == 0)
 			continue;
-		if (!headed)
-			printf("waits for a kernel of 10 ms that runs on other memory: calls that did, median us; its memory is\n"
-			       "  %-17s %22s %22s %22s\n", "", "plain", "a tile of the range", "plain, legacy stream");
-		headed = true;
 		printf("  %-17s", f->slot);
-		static const char *const places[] = {"busy: plain memory", "busy: a tile beside", "busy: legacy stream"};
 		for (int p = 0; p < 3; p++) {
-			const struct figure *x = figure_of(f->slot, places[p], f->mib, 1, 1, 0);
-			char cell[40] = "-";
+			const struct figure *x = busy_figure(f->slot, p);
 			if (x)
-				snprintf(cell, sizeof cell, "%d of %zu, %.1f", x->waits, x->ns.samples, x->ns.median / 1e3);
-			printf(" %22s", cell);
+				printf(" %5d of %zu, %8.1f", x->waits, x->ns.samples, x->ns.median / 1e3);
 		}
 		printf("\n");
 	}
@@ -275,6 +304,14 @@ static void usage(void)
 	exit(0);
 }
 
+/* Holds the device open, so that it is not started and stopped with each part where nothing else keeps it up. */
+static void hold_device(void)
+{
+	int fd = open("/dev/nvidia0", O_RDWR | O_CLOEXEC);
+	if (fd < 0 && errno != ENOENT)
+		fprintf(stderr, "device_figures: /dev/nvidia0: %s\n", strerror(errno));
+}
+
 int main(int count, char **arguments)
 {
 	static const struct option options[] = {
@@ -302,6 +339,7 @@ int main(int count, char **arguments)
 		perror("mmap");
 		return 1;
 	}
+	hold_device();
 	for (int i = 0; i < PARTS; i++)
 		if (parts[i].chosen) {
 			run_part(&parts[i], end_ns);
