@@ -177,6 +177,12 @@ static void reservations(void)
 		clear_times();
 		for (int n = 0; n < 30; n++) {
 			trz_addr address;
+			if (gpu.driver->reserve(gpu.self, sizes[i], 0, 0, &address) != TRZ_OK) {
+				result_line("  no range of %llu GiB: %s", (unsigned long long)(sizes[i] / GIB(1)),
+				            trz_driver_last_error());
+				return;
+			}
+			table_must(gpu.driver->unreserve(gpu.self, address, sizes[i]));
 			TIMED(&times.reserve, gpu.driver->reserve(gpu.self, sizes[i], 0, 0, &address));
 			TIMED(&times.unreserve, gpu.driver->unreserve(gpu.self, address, sizes[i]));
 		}
@@ -185,11 +191,27 @@ static void reservations(void)
 	}
 }
 
+/* Whether handles export, which a device may claim and a machine refuse. */
+static bool can_share(void)
+{
+	trz_handle handle;
+	int fd;
+	if (!gpu.info.export_fd || gpu.driver->create(gpu.self, &shared_props, MIB(2), &handle) != TRZ_OK)
+		return false;
+	trz_status status = gpu.driver->export_handle(gpu.self, handle, TRZ_EXPORT_FD, &fd);
+	if (status == TRZ_OK)
+		close(fd);
+	else
+		result_line("  handles do not export: %s", trz_driver_last_error());
+	table_must(gpu.driver->release(gpu.self, handle));
+	return status == TRZ_OK;
+}
+
 static void sharing(uint64_t size)
 {
 	enum { COUNT = 50 };
 	struct series exported = {0}, imported = {0};
-	if (!gpu.info.export_fd)
+	if (!can_share())
 		return;
 	clear_times();
 	struct tiles t = make_tiles(size, COUNT, &shared_props);
@@ -549,15 +571,16 @@ void part_busy(void)
 	trz_addr plain;
 	s.at = s.range + BUSY_TILE;
 	gpu_map(s.range, BUSY_TILE, s.first);
-	if (gpu.info.export_fd)
+	const bool shares = can_share();
+	if (shares)
 		table_must(gpu.driver->create(gpu.self, &shared_props, BUSY_TILE, &s.shared));
 	table_must(gpu.driver->mem_alloc(gpu.self, gpu.context, BUSY_TILE, &plain));
 	for (int place = 0; place < PLACES; place++)
 		for (size_t i = 0; i < sizeof busy_calls / sizeof busy_calls[0]; i++) {
-			const bool shares = strstr(busy_calls[i].name, "port_handle") != NULL;
+			const bool is_sharing = strstr(busy_calls[i].name, "port_handle") != NULL;
 			if (time_is_short("all calls beside kernels"))
 				return;
-			if (!shares || gpu.info.export_fd)
+			if (!is_sharing || shares)
 				busy_call(&s, &busy_calls[i], (enum place)place, plain);
 		}
 }

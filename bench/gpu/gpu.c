@@ -81,13 +81,19 @@ static void load_functions(void)
 	}
 }
 
-static void load_kernels(void)
+/* Costs of calls need none, so without them a part may still go far. */
+static bool load_kernels(void)
 {
 	void *module;
-	gpu_must(gpu.cuda.load_module(&module, bench_gpu_ptx));
+	int result = gpu.cuda.load_module(&module, bench_gpu_ptx);
+	if (result != 0) {
+		result_line("  the driver does not take the kernels (%d): what needs them fails", result);
+		return false;
+	}
 #define GPU_LOAD(name) gpu_must(gpu.cuda.get_function(&gpu.kernel.name, module, #name));
 	GPU_KERNELS(GPU_LOAD)
 #undef GPU_LOAD
+	return true;
 }
 
 /* Launches every kernel once, on nothing to do: the first launch loads the code, which may wait for the device. Then
@@ -138,8 +144,8 @@ void gpu_open(void)
 	gpu_must(gpu.cuda.set_context(gpu.context));
 	gpu_must(gpu.cuda.attribute(&gpu.multiprocessors, MULTIPROCESSORS, 0));
 	gpu.stream = gpu_new_stream();
-	load_kernels();
-	warm_up();
+	if (load_kernels())
+		warm_up();
 	int version = 0;
 	gpu_must(gpu.cuda.driver_version(&version));
 	snprintf(results->machine, sizeof results->machine,

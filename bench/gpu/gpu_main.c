@@ -34,7 +34,7 @@ static struct part parts[] = {
 	{.name = "busy", .run = part_busy, .seconds = 8},
 	{.name = "small", .run = part_small, .seconds = 5},
 	{.name = "bandwidth", .run = part_bandwidth, .seconds = 24},
-	{.name = "aliasing", .run = part_aliasing, .seconds = 8},
+	{.name = "aliasing", .run = part_aliasing, .seconds = 12},
 	{.name = "move", .run = part_move, .seconds = 5},
 	{.name = "fault", .run = part_fault, .seconds = 4, .on_request = true},
 };
@@ -188,6 +188,8 @@ static void print_costs(void)
 	} rows[] = {{"create", ""}, {"map", ""}, {"set_access", "each"}, {"set_access", "range"}, {"unmap", "each"},
 	            {"unmap", "range"}, {"release", ""}, {"mem_alloc", ""}, {"mem_free", ""}};
 	static const double sizes[] = {2, 20, 64, 256, 1024};
+	if (!figure_of("create", "", 2, 11, 100, 0))
+		return;
 	printf("cost of a call, us; \"range\": one call for all handles, for each of them; rounds of up to 100 handles;\n"
 	       "then at 2 MiB: rounds of 1, 10 and 1000, and rounds of 50 beside 1000 and 10000 live ones\n");
 	printf("  %-17s %8s %8s %8s %8s %8s | %8s %8s %8s %8s %8s\n", "", "2 MiB", "20", "64", "256", "1024", "1", "10",

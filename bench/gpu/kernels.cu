@@ -136,12 +136,23 @@ extern "C" __global__ void gather_all(const uint4 *from, uint64_t sectors, uint6
 
 /* ---- aliases --------------------------------------------------------------------------------------------- */
 
-enum { STALE, WRONG };
+/* What a thread has found; added up once at the end, since there may be millions. */
+struct found {
+	count_t stale, wrong;
+};
 
-__device__ __forceinline__ void tell(count_t *found, uint32_t word, uint64_t i, uint32_t seed)
+__device__ __forceinline__ void look_at(struct found *f, uint32_t word, uint64_t i, uint32_t seed)
 {
-	if (word != pattern(i, seed))
-		atomicAdd(&found[word == pattern(i, seed - 1) ? STALE : WRONG], 1ull);
+	f->stale += word == pattern(i, seed - 1);
+	f->wrong += word != pattern(i, seed) && word != pattern(i, seed - 1);
+}
+
+__device__ __forceinline__ void tell(count_t *counters, const struct found *f)
+{
+	if (f->stale)
+		atomicAdd(&counters[0], f->stale);
+	if (f->wrong)
+		atomicAdd(&counters[1], f->wrong);
 }
 
 /* Waits for `ns` before it writes, so that what follows too early is seen. */
@@ -161,67 +172,72 @@ extern "C" __global__ void write_late_trigger(uint32_t *to, uint64_t words, uint
 		to[i] = pattern(i, seed);
 }
 
-/* Counts words that differ from the round's, by loads that the first-level cache may serve. */
-__device__ __forceinline__ void check_words(const uint32_t *from, uint64_t words, uint32_t seed, count_t *found)
+/* Counts words that differ from the round's, by ordinary loads, which the first-level cache may serve. */
+__device__ __forceinline__ void check_words(const uint32_t *from, uint64_t words, uint32_t seed, count_t *counters)
 {
+	struct found f = {0, 0};
 	for (uint64_t i = global_thread(); i < words; i += all_threads()) {
 		uint32_t word;
-		asm volatile("ld.global.ca.u32 %0, [%1];" : "=r"(word) : "l"(&from[i]) : "memory");
-		tell(found, word, i, seed);
+		asm volatile("ld.global.u32 %0, [%1];" : "=r"(word) : "l"(&from[i]) : "memory");
+		look_at(&f, word, i, seed);
 	}
+	tell(counters, &f);
 }
 
-extern "C" __global__ void check(const uint32_t *from, uint64_t words, uint32_t seed, count_t *found)
+extern "C" __global__ void check(const uint32_t *from, uint64_t words, uint32_t seed, count_t *counters)
 {
-	check_words(from, words, seed, found);
+	check_words(from, words, seed, counters);
 }
 
 /* A dependent launch that waits for its predecessor. */
-extern "C" __global__ void check_waits(const uint32_t *from, uint64_t words, uint32_t seed, count_t *found)
+extern "C" __global__ void check_waits(const uint32_t *from, uint64_t words, uint32_t seed, count_t *counters)
 {
 	asm volatile("griddepcontrol.wait;" ::: "memory");
-	check_words(from, words, seed, found);
+	check_words(from, words, seed, counters);
 }
 
-/* One that has read everything before it waits. found[2] and [3]: what it read then, so whether it did begin early. */
-extern "C" __global__ void check_reads_waits(const uint32_t *from, uint64_t words, uint32_t seed, count_t *found)
+/* One that has read everything before it waits. counters[2] and [3]: what it read then, so whether it did begin early. */
+extern "C" __global__ void check_reads_waits(const uint32_t *from, uint64_t words, uint32_t seed, count_t *counters)
 {
-	check_words(from, words, seed, found + 2);
+	check_words(from, words, seed, counters + 2);
 	asm volatile("griddepcontrol.wait;" ::: "memory");
-	check_words(from, words, seed, found);
+	check_words(from, words, seed, counters);
 }
 
 enum { NO_FENCE, FENCE, ALIAS_FENCE };
 
 /* Each thread reads its words through one address, writes through the other, and reads again. */
 template <int fence>
-__device__ __forceinline__ void within(uint32_t *write, uint32_t *read, uint64_t words, uint32_t seed, count_t *found)
+__device__ __forceinline__ void within(uint32_t *write, uint32_t *read, uint64_t words, uint32_t seed, count_t *counters)
 {
+	struct found f = {0, 0};
 	for (uint64_t i = global_thread(); i < words; i += all_threads()) {
 		uint32_t old, word;
-		asm volatile("ld.global.ca.u32 %0, [%1];" : "=r"(old) : "l"(&read[i]) : "memory");
-		asm volatile("st.global.u32 [%0], %1;" ::"l"(&write[i]), "r"(pattern(i, seed) + 0 * old) : "memory");
+		asm volatile("ld.global.u32 %0, [%1];" : "=r"(old) : "l"(&read[i]) : "memory");
+		asm volatile("st.global.u32 [%0], %1;" ::"l"(&write[i]), "r"(pattern(i, seed)) : "memory");
 		if (fence == FENCE)
 			__threadfence();
 		if (fence == ALIAS_FENCE)
 			asm volatile("fence.proxy.alias;" ::: "memory");
-		asm volatile("ld.global.ca.u32 %0, [%1];" : "=r"(word) : "l"(&read[i]) : "memory");
-		tell(found, word, i, seed);
+		asm volatile("ld.global.u32 %0, [%1];" : "=r"(word) : "l"(&read[i]) : "memory");
+		look_at(&f, word, i, seed);
+		f.wrong += old == pattern(i, seed);  /* before it was written; and so the first load is not left out */
 	}
+	tell(counters, &f);
 }
 
-extern "C" __global__ void within_kernel(uint32_t *write, uint32_t *read, uint64_t words, uint32_t seed, count_t *found)
+extern "C" __global__ void within_kernel(uint32_t *write, uint32_t *read, uint64_t words, uint32_t seed, count_t *counters)
 {
-	within<NO_FENCE>(write, read, words, seed, found);
+	within<NO_FENCE>(write, read, words, seed, counters);
 }
 
-extern "C" __global__ void within_fence(uint32_t *write, uint32_t *read, uint64_t words, uint32_t seed, count_t *found)
+extern "C" __global__ void within_fence(uint32_t *write, uint32_t *read, uint64_t words, uint32_t seed, count_t *counters)
 {
-	within<FENCE>(write, read, words, seed, found);
+	within<FENCE>(write, read, words, seed, counters);
 }
 
 extern "C" __global__ void within_alias_fence(uint32_t *write, uint32_t *read, uint64_t words, uint32_t seed,
-                                              count_t *found)
+                                              count_t *counters)
 {
-	within<ALIAS_FENCE>(write, read, words, seed, found);
+	within<ALIAS_FENCE>(write, read, words, seed, counters);
 }
