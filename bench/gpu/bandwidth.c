@@ -290,7 +290,7 @@ void part_bandwidth(void)
 			bench_memory(&b, name, t.address, false);
 			unstitch(&t);
 		}
+	bench_plain(&b, "cuMemAlloc at last", false);
 	if (!time_is_short("the heap"))
 		bench_heap(&b);
-	bench_plain(&b, "cuMemAlloc at last", false);
 }

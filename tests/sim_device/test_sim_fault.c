@@ -121,7 +121,8 @@ static void test_shipped_costs(void **state)
 {
 	(void)state;
 	const uint64_t range = 2000 + 1600;
-	assert_int_equal(tile_cost(NULL, MIB(2), 1), range + 2 * 2 + 29200 + 1900 + 36800 + 34300);
+	assert_int_equal(tile_cost(NULL, MIB(2), 1), tile_cost(SIM_DEFAULT_COSTS, MIB(2), 1));
+	assert_int_equal(tile_cost("a100", MIB(2), 1), range + 2 * 2 + 29200 + 1900 + 36800 + 34300);
 	assert_int_equal(tile_cost("a100", MIB(2), 10), range + 2 * 20 + 10 * (29200 + 1900 + 36800 + 34300));
 	assert_int_equal(tile_cost("a100", MIB(128), 1),
 	                 range + 2 * 128 + 28200 + 64000 + 1900 + 199000 + 34300);
