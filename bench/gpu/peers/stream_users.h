@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * For allocators that free in one stream's order and know of no other users: before such a free, the stream waits for
+ * every other one that works on the memory, as a program would have to order it.
+ */
+#ifndef TRZ_BENCH_STREAM_USERS_H
+#define TRZ_BENCH_STREAM_USERS_H
+
+#include <algorithm>
+#include <unordered_map>
+#include <vector>
+
+extern "C" {
+int cuEventCreate(void **event, unsigned flags);
+int cuEventRecord(void *event, void *stream);
+int cuStreamWaitEvent(void *stream, void *event, unsigned flags);
+}
+
+class stream_users {
+	std::unordered_map<void *, std::vector<void *>> users;
+	void *event = nullptr;
+
+public:
+	void add(void *pointer, void *stream)
+	{
+		auto &streams = users[pointer];
+		if (std::find(streams.begin(), streams.end(), stream) == streams.end())
+			streams.push_back(stream);
+	}
+
+	void order_before(void *stream, void *pointer)
+	{
+		if (users.empty())
+			return;
+		auto found = users.find(pointer);
+		if (found == users.end())
+			return;
+		if (!event)
+			cuEventCreate(&event, 2);
+		for (void *user : found->second) {
+			if (user == stream)
+				continue;
+			cuEventRecord(event, user);
+			cuStreamWaitEvent(stream, event, 0);
+		}
+		users.erase(found);
+	}
+};
+
+#endif
