@@ -101,7 +101,7 @@ trz_sources(bench_scripts bench/*.py)
 foreach(file IN LISTS bench_scripts)
 	trz_script(${file} "${PROJECT_BINARY_DIR}/bench")
 endforeach()
-# Allocators on a real GPU (bench/gpu/README.md); it looks its driver up itself, so that nothing but the environment
+# Allocators on a real GPU (bench/README.md); it looks its driver up itself, so that nothing but the environment
 # decides which one that is.
 add_executable(bench_gpu_replay bench/gpu/gpu_replay.c bench/gpu/gpu_count.c)
 set_target_properties(bench_gpu_replay PROPERTIES OUTPUT_NAME gpu_replay

@@ -9,8 +9,8 @@
  *
  * The time is the host's, of the allocator's calls with the driver's time in it. In the first pass over a trace every
  * allocation is stamped on its stream in up to ROWS places, and the stamps are read before it is freed and wherever
- * another stream uses it: an allocator that gives the same memory to two requests, or to another stream too early, shows
- * wrong stamps. Free device memory is sampled there, too. The later passes write one word of each allocation.
+ * another stream uses it: an allocator that gives the same memory to two requests, or to another stream too early,
+ * shows wrong stamps. Free device memory is sampled there, too. The later passes write one word of each allocation.
  * A pass ends after SECONDS; what it did until then counts. With CUPTI, driver calls are counted, and times mean
  * nothing.
  */
@@ -330,12 +330,14 @@ static void run_pass(struct replay *r, struct pass *p, bool first, double second
 	CALL(synchronize, );
 }
 
-static uint32_t most_id(const struct trace *trace, uint8_t kind)
+static uint32_t event_ids(const struct trace *trace)
 {
 	uint32_t most = 0;
-	for (size_t i = 0; i < trace->count; i++)
-		if (trace->events[i].kind == kind)
-			most = (uint32_t)max_u64(most, trace->events[i].id + 1);
+	for (size_t i = 0; i < trace->count; i++) {
+		const struct trace_event *e = &trace->events[i];
+		if (e->kind == TRACE_EVENT_RECORD || e->kind == TRACE_STREAM_WAIT || e->kind == TRACE_EVENT_SYNC)
+			most = (uint32_t)max_u64(most, e->id + 1);
+	}
 	return most;
 }
 
@@ -371,8 +373,7 @@ static void open_replay(struct replay *r, const char *file)
 	load(&r->trace, file);
 	r->ordered = has_order(&r->trace);
 	r->streams = calloc(r->trace.streams + 1, sizeof *r->streams);
-	r->events = calloc(most_id(&r->trace, TRACE_EVENT_RECORD) + most_id(&r->trace, TRACE_STREAM_WAIT) +
-	                   most_id(&r->trace, TRACE_EVENT_SYNC) + 1, sizeof *r->events);
+	r->events = calloc(event_ids(&r->trace) + 1, sizeof *r->events);
 	r->blocks = calloc(r->trace.allocs + 1, sizeof *r->blocks);
 	if (!r->streams || !r->events || !r->blocks)
 		fail("no host memory");
