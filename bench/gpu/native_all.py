@@ -31,7 +31,7 @@ from pathlib import Path
 
 import native_peers as peers
 import native_programs as programs
-from native_common import BUILD, PRELOAD, SOURCE, end, find_toolkit, open_machine, run
+from native_common import BUILD, PRELOAD, SOURCE, bench_program, end, find_toolkit, open_machine, run
 
 CLI = BUILD / "bin" / "terrazzo"
 # Seconds of each part at most, of 150; what one leaves, the later ones have.
@@ -203,7 +203,7 @@ def run_sanitizer(machine, built):
 def run_rows(machine):
     rows = []
     for name, variables in (("driver and linked", {}), ("preloaded", {"LD_PRELOAD": PRELOAD})):
-        done = run(machine, [BUILD / "bench" / "native", "2000"], 30, **variables)
+        done = run(machine, [bench_program(machine, "native"), "2000"], 30, **variables)
         rows.append({"what": name, "verdict": "ends well" if done.good else "fails", **done.tail()})
     return rows
 
@@ -255,8 +255,12 @@ def short(name, rows):
         return [row["stdout"] + row["why"] for row in rows]
     good = ("same", "ends well", "no errors", "refused, and says why")
     bad = [row for row in rows if row["verdict"] not in good]
-    return [f"{len(rows) - len(bad)} of {len(rows)} as expected"] + \
-        [f"  {row.get('name') or row.get('what')}: {row['verdict']} {str(row.get('why', ''))[:140]}" for row in bad]
+    alike = [row for row in bad if row["verdict"] in ("fails in both", "did not end")]   # tells nothing of terrazzo
+    return [f"{len(rows) - len(bad)} of {len(rows)} as expected",
+            *(f"  {row.get('name') or row.get('what')}: {row['verdict']} {str(row.get('why', ''))[:140]}"
+              for row in bad if row not in alike),
+            *(f"  {verdict}: " + ", ".join(row["name"] for row in alike if row["verdict"] == verdict)
+              for verdict in dict.fromkeys(row["verdict"] for row in alike))]
 
 
 def do_part(name, machine, built, memory, report):

@@ -51,6 +51,12 @@ class Machine:
         return self.ends - time.monotonic()
 
 
+def bench_program(machine, name):
+    """A program of build/bench, or the copy of it that was carried."""
+    built = BUILD / "bench" / name
+    return built if built.exists() else machine.carried / "built" / name
+
+
 def find_driver():
     """The folder of the GPU's libcuda.so.1: first of all where the loader finds it."""
     cache = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout \
@@ -131,7 +137,8 @@ def run(machine, command, limit, cwd=None, stdin=subprocess.DEVNULL, **variables
         outcome.why = f"it ran for more than {limit:.0f} s"
     outcome.seconds = time.monotonic() - begin
     if outcome.code:
-        lines = [line for line in (outcome.err.strip() or outcome.out.strip()).splitlines() if line.strip()]
+        lines = [line for line in (*outcome.out.splitlines(), *outcome.err.splitlines())
+                 if line.strip() and not re.match(r"terrazzo: \w+: \d+ served", line)]
         telling = [line for line in lines if re.search(r"error|fail|cannot|undefined", line, re.IGNORECASE)]
         ending = f"signal {-outcome.code}" if outcome.code < 0 else f"exit status {outcome.code}"
         outcome.why = f"{ending}: {(telling or lines or ['it said nothing'])[-1][:300]}"

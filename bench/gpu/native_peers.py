@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from native_common import BUILD, PRELOAD, SOURCE, find_toolkit, run
+from native_common import BUILD, PRELOAD, SOURCE, bench_program, find_toolkit, run
 
 sys.path.insert(0, str(SOURCE / "bench"))
 
@@ -15,7 +15,6 @@ PEERS = SOURCE / "bench" / "peers"
 GPU_PEERS = SOURCE / "bench" / "gpu" / "peers"
 SOURCES = {"terrazzo": PEERS / "peer_terrazzo.c", "torch": PEERS / "peer_torch.cpp", "naive": PEERS / "peer_naive.c",
            "async": GPU_PEERS / "peer_async.cpp", "rmm": GPU_PEERS / "peer_rmm.cpp"}
-REPLAY = BUILD / "bench" / "gpu_replay"
 EVENTS = 40000           # of each trace: its start, with its peak or nearly so
 PASS_SECONDS = 3         # a pass that lasts longer ends there: its figures are of what it did until then
 SLOW_SECONDS = 1         # of what calls the driver each time
@@ -43,11 +42,11 @@ ALLOCATORS = (
     Allocator("async_keep", "async", "keep"),
     Allocator("async_default", "async", "default"),
     Allocator("rmm_pool", "rmm", "pool"),
-    Allocator("rmm_arena", "rmm", "arena", traces=FEW),
-    Allocator("rmm_async", "rmm", "async", traces=()),
-    Allocator("naive", "naive", traces=FEW, seconds=SLOW_SECONDS),
     Allocator("naive_preloaded", "naive", environment={"LD_PRELOAD": str(PRELOAD)}, traces=FEW),
     Allocator("async_preloaded", "async", "default", {"LD_PRELOAD": str(PRELOAD)}, traces=FEW),
+    Allocator("naive", "naive", traces=FEW, seconds=SLOW_SECONDS),
+    Allocator("rmm_arena", "rmm", "arena", traces=FEW),
+    Allocator("rmm_async", "rmm", "async", traces=()),
 )
 WORKLOADS = ("vit", "llama7b_ckpt", "fsdp_like", "rmm_random_64MiB_10000", "resnet50", "gpt1b3_offload", "lora7b")
 
@@ -99,12 +98,14 @@ def compile_peer(machine, name):
 def make_trace(machine, name):
     """The workload's first events, in a format that is fast to read; returns why there are none, or nothing."""
     made = machine.work / f"{name}.trace"
+    if made.exists():   # from an earlier run on this machine
+        return ""
     recorded = SOURCE / "bench" / "traces" / f"{name}.pickle.xz"
     if not recorded.exists():
         from comparison.hard_workloads import write
         recorded = machine.work / f"{name}.csv"
         write(name, recorded)
-    done = run(machine, [REPLAY, "cut", EVENTS, recorded, made], 60)
+    done = run(machine, [bench_program(machine, "gpu_replay"), "cut", EVENTS, recorded, made], 60)
     return "" if done.good else done.why
 
 
@@ -120,7 +121,8 @@ def lines_of(outcome):
 
 def measure(machine, allocator, *arguments, limit=20):
     library = machine.work / f"peer_{allocator.library}.so"
-    return run(machine, [REPLAY, library, allocator.options, *arguments], limit, **allocator.environment)
+    command = [bench_program(machine, "gpu_replay"), library, allocator.options, *arguments]
+    return run(machine, command, limit, **allocator.environment)
 
 
 def fits(machine, name, memory):

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Gathers what native_all.py needs and a GPU machine without a network cannot get: NVIDIA's samples (sources), and
-# programs over RMM, compiled here against the headers of tools/fetch_rmm.sh.
+# Gathers what native_all.py needs and a GPU machine without a network cannot get: NVIDIA's samples (sources), this
+# build's benchmark programs, and programs over RMM, compiled here against the headers of tools/fetch_rmm.sh.
 #
 #     native_prepare.sh SAMPLES FOLDER
 #
@@ -20,7 +20,7 @@ rmm=$cache/24.12.1/librmm/include
 mkdir -p "$folder/samples" "$folder/built"
 
 [ -d "$samples/.git" ] && samples=$samples/.git
-names='Common/[^/]*\.h|Samples/(0_Introduction|2_Concepts_and_Techniques|3_CUDA_Features|4_CUDA_Libraries)/('
+names='Common/[^/]*\.(h|cpp)|Samples/(0_Introduction|2_Concepts_and_Techniques|3_CUDA_Features|4_CUDA_Libraries)/('
 for name in $(sed -n 's/^    Sample("\([A-Za-z0-9]*\)".*/\1/p' "$source/bench/gpu/native_programs.py"); do
 	names="$names$name|"
 done
@@ -30,6 +30,8 @@ git --git-dir="$samples" ls-tree -r HEAD | tr '\t' ' ' | grep -E " $names\$" | w
 	git --git-dir="$samples" cat-file blob "$blob" >"$folder/samples/$path"
 done
 git --git-dir="$samples" rev-parse HEAD >"$folder/samples/commit"
+
+cp -p "$source/build/bench/gpu_replay" "$source/build/bench/native" "$folder/built/"
 
 "$source/tools/fetch_rmm.sh" "$cache" || exit 0
 compile()
