@@ -46,7 +46,8 @@ enum { HOST_MEMORY = 1, DEVICE_MEMORY = 2 };
 	X(mem_free, "cuMemFree_v2", (uint64_t))                                           \
 	X(fill, "cuMemsetD32Async", (uint64_t, unsigned, size_t, void *))                 \
 	X(fill_2d, "cuMemsetD2D32Async", (uint64_t, size_t, unsigned, size_t, size_t, void *)) \
-	X(copy, "cuMemcpy2DAsync_v2", (const struct copy_2d *, void *))
+	X(copy, "cuMemcpyDtoHAsync_v2", (void *, uint64_t, size_t, void *))                \
+	X(copy_2d, "cuMemcpy2DAsync_v2", (const struct copy_2d *, void *))
 
 struct gpu {
 #define GPU_MEMBER(member, symbol, parameters) int (*member) parameters;
