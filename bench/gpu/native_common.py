@@ -78,16 +78,29 @@ def find_toolkit():
     return None
 
 
-def library_path(machine, toolkit):
-    """build/lib first; the driver by its folder, since a program linked here may have lib/sim in its run path; what
-    the machine lacks (build/deps) last, after what the system has of the same names. Python packages bring CUDA's
-    libraries along, and must not get the toolkit's."""
-    runtime = [toolkit / part for part in ("lib64", "targets/x86_64-linux/lib") if (toolkit / part).is_dir()] \
-        if toolkit else []
-    driver = [BUILD / "lib" / "sim"] if machine.simulated else [machine.driver] if machine.driver else []
+def toolkit_libraries():
+    """Its folders of libraries: a toolkit's, or that of a toolkit which came as a package."""
+    toolkit = find_toolkit()
+    folders = [toolkit / part for part in ("lib64", "targets/x86_64-linux/lib", "lib")] if toolkit else []
+    return [folder for folder in folders if folder.is_dir()]
+
+
+def given_path(machine):
+    """build/lib, and what the environment has; no library of the system in front of those that packages bring along."""
     given = [part for part in os.environ.get("LD_LIBRARY_PATH", "").split(":")
              if part and Path(part).resolve() not in (BUILD / "lib" / "sim", BUILD / "deps", BUILD / "lib")]
-    return ":".join(map(str, [BUILD / "lib", *driver, *runtime, *given, *SYSTEM_FOLDERS, BUILD / "deps"]))
+    return [BUILD / "lib", *([BUILD / "lib" / "sim"] if machine.simulated else []), *given]
+
+
+def library_path(machine):
+    """The driver by its folder, too, since a program linked here may have lib/sim in its run path; and what the machine
+    lacks (build/deps) last, after what the system has of the same names."""
+    driver = [machine.driver] if machine.driver else []
+    return [*given_path(machine), *driver, *toolkit_libraries(), *SYSTEM_FOLDERS, BUILD / "deps"]
+
+
+def joined(folders):
+    return ":".join(map(str, folders))
 
 
 def open_machine(simulated, work, carried, seconds):
@@ -97,7 +110,7 @@ def open_machine(simulated, work, carried, seconds):
             if not name.startswith("TERRAZZO_") and name not in ("LD_PRELOAD", "LD_LIBRARY_PATH")}
     home = machine.work / "home"   # the real one may be read-only; JIT caches go there
     home.mkdir(parents=True, exist_ok=True)
-    machine.environment = {**kept, "LD_LIBRARY_PATH": library_path(machine, find_toolkit()), "HOME": str(home),
+    machine.environment = {**kept, "LD_LIBRARY_PATH": joined(library_path(machine)), "HOME": str(home),
                            "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
     if simulated:
         machine.environment["TERRAZZO_SIM_SCALARS"] = "real"

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from native_common import BUILD, PRELOAD, SOURCE, find_toolkit, library_path, run
+from native_common import BUILD, PRELOAD, SOURCE, find_toolkit, given_path, joined, run, toolkit_libraries
 
 ARCHITECTURE = "sm_90"
 AT_ONCE = 6                # programs that run side by side: nothing is timed
@@ -199,7 +199,7 @@ def run_packages(machine):
         title = name + "".join(f" {key.removeprefix('XLA_PYTHON_CLIENT_').lower()}={value}"
                                for key, value in variables.items())
         row = guarded(lambda: compare(machine, title, [sys.executable, program, name], PACKAGE_SECONDS, None, True,
-                                      LD_LIBRARY_PATH=library_path(machine, None), **variables))
+                                      LD_LIBRARY_PATH=joined(given_path(machine)), **variables))
         return row if isinstance(row, dict) else {"name": title, "verdict": "broke", "why": row}
 
     with ThreadPoolExecutor(2 if machine.simulated else AT_ONCE) as pool:
@@ -212,7 +212,8 @@ def linked_programs(machine):
     """The commands that compile them, by name."""
     toolkit = find_toolkit()
     common = ["-O2", f"-I{SOURCE / 'include'}", "-isystem", f"{toolkit}/include", f"-L{BUILD}/lib"]
-    runtime = [f"-L{toolkit}/lib64", f"-L{toolkit}/targets/x86_64-linux/lib", "-lcudart"]
+    runtime = next((sorted(folder.glob("libcudart.so.1[0-9]")) for folder in toolkit_libraries()
+                    if sorted(folder.glob("libcudart.so.1[0-9]"))), ["-lcudart"])[:1]
     programs, examples, cxx = SOURCE / "bench" / "gpu" / "programs", SOURCE / "examples" / "native", \
         SOURCE / "tests" / "cxx" / "programs"
     made = machine.work / "linked"
