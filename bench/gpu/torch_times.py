@@ -1,0 +1,383 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Times programs of torch_models.py on a real GPU under PyTorch's allocators and under terrazzo.
+
+    torch_times.py [--out DIR] [--seconds S] [--limit S] [--rounds N] [--allocators A,...] [--quick] [NAME...]
+
+One process for each program and allocator, one at a time. To spare the imports each is forked off a process that has
+PyTorch in memory but has not started CUDA; there is one for each allocator, whose variables PyTorch reads when it is
+imported. For terrazzo the child calls terrazzo.torch.install(), which is the one line that a user adds.
+
+First some steps run with deterministic algorithms; the bits of losses and parameters after them must be the same for
+all allocators. Then come the timed steps, whose number is the same for all. A row has: median and ninth decile of the
+milliseconds from one step's end to the next by events on the device; wall-clock seconds of all timed steps with what it
+is as a multiple of native's; the host's part, without waiting; tokens (images) a second; PyTorch's peaks of allocated
+and reserved memory; the most that the device itself had in use (NVML, every 20 ms, less what it had before; with
+context and libraries); retries, and calls that made or returned memory. With each further round the order turns by one.
+--seconds ends the whole after S; programs that are left out are named. --quick: few steps, for a simulated device.
+"""
+import argparse
+import collections
+import faulthandler
+import hashlib
+import json
+import os
+import statistics
+import struct
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+import torch_common as common
+from torch_common import ALLOCATORS, GIB
+
+# Name -> steps whose bits are compared, steps timed. The most telling programs come first.
+PROGRAMS = {"llama_variable": (4, 28), "llama_steady": (2, 12), "serving": (2, 6), "detection": (5, 20),
+            "graphs": (2, 24), "offload": (4, 24), "fsdp2": (3, 20), "compiled": (4, 200)}
+ALWAYS_DETERMINISTIC = ("detection",)  # other choices of cuDNN's would have to be made, and warmed up, again
+ONLY = {"compiled": ("native", "terrazzo")}  # each needs some seconds for torch.compile
+AGAIN = ("llama_variable", "serving")  # native runs a second time: how far its two runs differ is noise
+QUICK_STEPS = 3
+WARM = 2  # steps without deterministic algorithms before the clock starts
+
+
+# ---- in the process that runs a program ----
+
+def set_deterministic(torch, on):
+    torch.use_deterministic_algorithms(on, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.backends.cudnn.deterministic = on
+
+
+def bits_of(torch, run):
+    """A digest of all losses and parameters: sums of their bits, in pieces that need little memory."""
+    sums = []
+    with torch.no_grad():
+        for parameter in run.parameters:
+            flat = parameter.detach().reshape(-1)
+            words = flat.view(torch.int16 if flat.element_size() == 2 else torch.int32)
+            sums += [part.sum(dtype=torch.int64) for part in words.split(1 << 22)]
+    numbers = [int(number) for number in torch.stack(sums).cpu()] if sums else []
+    losses = [float(loss) for loss in run.losses]
+    digest = hashlib.sha256(json.dumps(numbers).encode() + struct.pack(f"{len(losses)}d", *losses)).hexdigest()[:12]
+    return digest, losses
+
+
+def measured(torch, name, quick):
+    """The figures of one program."""
+    import torch_models
+    program, (checked, timed) = getattr(torch_models, name), PROGRAMS[name]
+    if quick:
+        checked, timed = 1, 3
+    torch.manual_seed(0)
+    torch.cuda.init()
+    started = time.monotonic()
+    run = torch_models.Run()
+    steps = program(run)
+    set_deterministic(torch, True)
+    for _ in range(checked):
+        next(steps)
+    bits, losses = bits_of(torch, run)
+    set_deterministic(torch, name in ALWAYS_DETERMINISTIC)
+    for _ in range(WARM):
+        next(steps)
+    torch.cuda.synchronize()
+    ready = time.monotonic()
+    calls_before = calls_of(torch)
+    events, host, units = [torch.cuda.Event(enable_timing=True) for _ in range(timed + 1)], [], 0
+    events[0].record()
+    begin, processor = time.perf_counter(), time.process_time()
+    for i in range(timed):
+        before = time.perf_counter()
+        units += next(steps)
+        events[i + 1].record()
+        host.append(time.perf_counter() - before)
+    enqueued = time.perf_counter() - begin
+    torch.cuda.synchronize()
+    wall = time.perf_counter() - begin
+    each = [a.elapsed_time(b) for a, b in zip(events, events[1:])]
+    stats = torch.cuda.memory_stats()
+    free, total = torch.cuda.mem_get_info()
+    calls = {key: value - calls_before.get(key, 0) for key, value in calls_of(torch).items()}
+    return {"bits": bits, "first_loss": losses[0], "last_loss": losses[-1], "steps": timed, "units": units,
+            "ready_seconds": ready - started, "wall_seconds": wall, "enqueued_seconds": enqueued,
+            "processor_seconds": time.process_time() - processor, "step_ms": each,
+            "host_ms": [1e3 * seconds for seconds in host], "backend": torch.cuda.get_allocator_backend(),
+            "allocated_bytes": stats.get("allocated_bytes.all.peak", 0),
+            "reserved_bytes": stats.get("reserved_bytes.all.peak", 0), "retries": stats.get("num_alloc_retries", 0),
+            "device_used_at_end": total - free, "timed_calls": calls, "final_loss": float(run.losses[-1]),
+            "allocations": stats.get("allocation.all.allocated", 0)}
+
+
+def filled(torch, name, quick):
+    """How far a program that needs ever more gets before memory runs out."""
+    import torch_models
+    torch.manual_seed(0)
+    torch.cuda.init()
+    run, done, most, error = torch_models.Run(), 0, 0, None
+    begin = time.monotonic()
+    try:
+        for size in getattr(torch_models, name)(run):
+            done, most = done + 1, max(most, size)
+            run.losses.clear()
+            if quick and done == QUICK_STEPS:
+                break
+    except torch.OutOfMemoryError as failure:
+        error = str(failure)
+    stats = torch.cuda.memory_stats()
+    return {"steps": done, "most": most, "oom": error, "backend": torch.cuda.get_allocator_backend(),
+            "seconds": time.monotonic() - begin, "allocated_bytes": stats.get("allocated_bytes.all.peak", 0),
+            "reserved_bytes": stats.get("reserved_bytes.all.peak", 0), "retries": stats.get("num_alloc_retries", 0)}
+
+
+def calls_of(torch):
+    """Calls that made or returned memory so far."""
+    stats = torch.cuda.memory_stats()
+    found = {"alloc": stats.get("num_device_alloc", 0), "free": stats.get("num_device_free", 0)}
+    if "terrazzo.torch" in sys.modules:
+        own = sys.modules["terrazzo.torch"].stats()
+        found.update({key.split(".", 1)[1]: value for key, value in own.items()
+                      if key.startswith("driver_calls.") and value})
+    return found
+
+
+def work(allocator, name, quick, fill, fraction, out):
+    """Runs in a process of its own: writes its figures, or what went wrong, to `out`."""
+    try:
+        import torch
+        if allocator == "terrazzo":
+            import terrazzo.torch
+            terrazzo.torch.install()
+            found = {"missing": terrazzo.torch.missing()}
+        else:
+            found = {}
+        if fraction:
+            torch.cuda.set_per_process_memory_fraction(fraction)
+        found.update((filled if fill else measured)(torch, name, quick))
+    except BaseException:  # also a signal's exit: whatever it is, it must be told
+        found = {"error": traceback.format_exc()}
+    Path(out).write_text(json.dumps(found))
+
+
+def serve():
+    """Forks a child for each line of standard input, and says when it has ended."""
+    import torch
+    import transformers  # noqa: F401
+    import transformers.models.llama.modeling_llama  # noqa: F401
+    import transformers.models.resnet.modeling_resnet  # noqa: F401
+    import torch.distributed.fsdp  # noqa: F401
+    import torch_models  # noqa: F401
+    print(json.dumps({"ready": not torch.cuda.is_initialized()}), flush=True)
+    for line in sys.stdin:
+        wish = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            os.setpgid(0, 0)
+            with open(wish["log"], "wb") as log:
+                for descriptor in (1, 2):
+                    os.dup2(log.fileno(), descriptor)
+            faulthandler.dump_traceback_later(max(1, wish["limit"] - 2), exit=False, file=sys.stderr)
+            work(*(wish[key] for key in ("allocator", "program", "quick", "fill", "fraction", "out")))
+            sys.stdout.flush()
+            os._exit(0)  # not through the destructors of a forked interpreter
+        print(json.dumps({"child": child}), flush=True)
+        status = os.waitpid(child, 0)[1]
+        print(json.dumps({"ended": status}), flush=True)
+
+
+# ---- in the process that starts them ----
+
+class Server:
+    """Where processes for one allocator come from."""
+
+    def __init__(self, allocator):
+        self.allocator = allocator
+        self.process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).resolve()), "--serve"], env=common.environment(allocator),
+            cwd=common.ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None)
+        self.lines = collections.deque()
+        self.came = threading.Condition()
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                with self.came:
+                    self.lines.append(json.loads(line))
+                    self.came.notify()
+        with self.came:
+            self.lines.append({"gone": True})
+            self.came.notify()
+
+    def next(self, limit):
+        """The next message; None after `limit` seconds."""
+        with self.came:
+            self.came.wait_for(lambda: self.lines, limit)
+            return self.lines.popleft() if self.lines else None
+
+    def run(self, program, quick, limit, folder, fill=False, fraction=None):
+        out, log = Path(folder) / "figures.json", Path(folder) / "log"
+        out.unlink(missing_ok=True)
+        wish = {"program": program, "allocator": self.allocator, "quick": quick, "limit": limit, "fill": fill,
+                "fraction": fraction, "out": str(out), "log": str(log)}
+        try:
+            print(json.dumps(wish), file=self.process.stdin, flush=True)
+        except BrokenPipeError:
+            return {"error": "its server has ended"}
+        child = (self.next(10) or {}).get("child")
+        if child is None:
+            return {"error": "its server does not answer"}
+        ended = self.next(limit)
+        if ended is None:
+            common.end_group(child)
+            self.next(10)
+            return {"error": f"not done in {limit:.0f} s\n" + log.read_text(errors="replace")[-3000:]}
+        words = log.read_text(errors="replace")
+        if not out.exists():
+            return {"error": f"ended with status {ended}\n{words[-3000:]}"}
+        return {**json.loads(out.read_text()), "said": words[-2000:]}
+
+    def close(self):
+        self.process.stdin.close()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+def ready_servers(allocators, limit=90):
+    """{allocator: Server}, once they have imported PyTorch; meanwhile terrazzo's shim is compiled, if need be."""
+    begin = time.monotonic()
+    servers = {allocator: Server(allocator) for allocator in allocators}
+    if "terrazzo" in servers:
+        print(common.prepare(), flush=True)
+    ready = {allocator: server.next(limit) for allocator, server in servers.items()}
+    print(f"ready after {time.monotonic() - begin:.1f} s: {ready}", flush=True)
+    return servers
+
+
+def decile(values, tenth):
+    return sorted(values)[min(len(values) - 1, len(values) * tenth // 10)]
+
+
+HEAD = (f"{'program':<15} {'allocator':<10} {'median':>8} {'p90 ms':>8} {'wall s':>7} {'x':>6} {'host s':>7} {'x':>6} "
+        f"{'units/s':>8} {'alloc':>7} {'reserv':>7} {'device':>7} {'retry':>5} {'calls':>6}  bits")
+
+
+def row_text(name, allocator, row, native):
+    if "error" in row:
+        lines = row["error"].strip().splitlines()  # a traceback ends with what happened
+        return f"{name:<15} {allocator:<10} FAILED: {lines[-1 if lines[0].startswith('Traceback') else 0][:90]}"
+
+    def times(key):
+        return f"{row[key] / native[key]:>6.3f}" if native and native.get(key) else f"{'':>6}"
+
+    made = sum(value for key, value in row["timed_calls"].items()
+               if key in ("alloc", "free", "mem_create", "mem_release", "mem_map", "mem_unmap", "malloc"))
+    same = "" if not native or row["bits"] == native["bits"] else "  DIFFERENT"
+    return (f"{name:<15} {allocator:<10} {statistics.median(row['step_ms']):>8.2f} {decile(row['step_ms'], 9):>8.2f} "
+            f"{row['wall_seconds']:>7.3f} {times('wall_seconds')} {row['enqueued_seconds']:>7.3f} "
+            f"{times('enqueued_seconds')} {row['units'] / row['wall_seconds']:>8.0f} "
+            f"{row['allocated_bytes'] / GIB:>7.2f} {row['reserved_bytes'] / GIB:>7.2f} "
+            f"{row['device_bytes'] / GIB:>7.2f} {row['retries']:>5} {made:>6}  {row['bits']}{same}")
+
+
+def order(allocators, turn, again):
+    """Who runs when; with each turn another one comes first."""
+    shift = turn % len(allocators)
+    turned = allocators[shift:] + allocators[:shift]
+    return turned + ["native"] if again and "native" in turned else turned
+
+
+class Training:
+    """All runs, one after another, and what they gave."""
+
+    def __init__(self, args, management):
+        self.args, self.management, self.begin = args, management, time.monotonic()
+        self.rows, self.left_out = [], []
+        self.servers = ready_servers(args.allocators.split(","))
+        self.idle = management.used()
+
+    def left(self):
+        return self.args.seconds - (time.monotonic() - self.begin)
+
+    def one(self, name, allocator):
+        """The figures of one process."""
+        before = common.settle(self.management, self.idle)
+        with common.Sampler(self.management) as sampler:
+            row = self.servers[allocator].run(name, self.args.quick, min(self.args.limit, self.left()), self.args.out)
+        return {"program": name, "allocator": allocator, "device_bytes": sampler.most - before, **row}
+
+    def program(self, name, turn):
+        wanted = [allocator for allocator in self.servers if allocator in ONLY.get(name, self.servers)]
+        natives = [row for row in self.rows if row["program"] == name and row["allocator"] == "native"]
+        for allocator in order(wanted, turn, name in AGAIN and turn == 0):
+            if self.left() < 6:
+                self.left_out.append(f"{name} {allocator}")
+                continue
+            row = self.one(name, allocator)
+            self.rows.append(row)
+            if allocator == "native" and "error" not in row:
+                natives.append(row)
+            print(row_text(name, allocator, row, natives[0] if natives and natives[0] is not row else None), flush=True)
+            if "error" in row:
+                print(row["error"][-1500:], file=sys.stderr)
+
+    def close(self):
+        for server in self.servers.values():
+            server.close()
+
+
+def table(rows):
+    """All rows once more, with native's first run of the program for comparison, whenever that came."""
+    texts, last = [HEAD], None
+    for row in sorted(rows, key=lambda row: (list(PROGRAMS).index(row["program"]),
+                                             list(ALLOCATORS).index(row["allocator"]))):
+        natives = [other for other in rows if (other["program"], other["allocator"]) == (row["program"], "native")
+                   and "error" not in other]
+        texts.append(row_text(row["program"], row["allocator"], row, natives[0] if natives else None))
+        last = row
+    return texts if last else ["nothing ran"]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--out", default=".")
+    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--limit", type=float, default=30, help="for one program under one allocator")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--allocators", default=",".join(ALLOCATORS))
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.serve:
+        return serve()
+    unknown = set(args.names) - set(PROGRAMS)
+    if unknown:
+        parser.error(f"no program {', '.join(sorted(unknown))}; there are {', '.join(PROGRAMS)}")
+    management = common.Management()
+    about = management.describe()
+    print(f"{about}\n{HEAD}", flush=True)
+    training = Training(args, management)
+    for turn in range(args.rounds):
+        for index, name in enumerate(args.names or PROGRAMS):
+            training.program(name, turn + index)
+    training.close()
+    texts = table(training.rows)
+    if training.left_out:
+        texts.append(f"left out, since {args.seconds:.0f} s were over: {', '.join(training.left_out)}")
+    texts.append(f"{time.monotonic() - training.begin:.0f} s in all")
+    print("\n" + "\n".join(texts), flush=True)
+    Path(args.out, "torch_times.json").write_text(json.dumps(
+        {"machine": about, "rows": training.rows, "left_out": training.left_out, "table": texts}) + "\n")
+    for name in ("figures.json", "log"):
+        Path(args.out, name).unlink(missing_ok=True)
+    return 1 if any("error" in row for row in training.rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
