@@ -117,7 +117,7 @@ while True:
     torch.cuda.synchronize()
     print('STEP', length, flush=True)
     step(length)
-    if length == 1024:
+    if length == 768:
         torch.cuda.synchronize()
         print('LIVE', flush=True); sys.stdin.readline()
     length += length // 2

@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Whether PyTorch works on terrazzo on a real GPU: values, this project's tests, PyTorch's own tests.
+
+    torch_checks.py [--out DIR] [--seconds S] [--tests DIR] [--jobs N] [PART]...
+
+values: torch_values.py under native and terrazzo. ways: the three ways in, each by a tiny program, and torch.compile.
+ours: tests/torch/test_*.py; those that look at the device's free memory one at a time. pytorch: test_cuda.py in --tests
+(build/torch-tests, a copy of PyTorch's file beside a copy of the package expecttest; neither is part of this project),
+natively and with TERRAZZO=1; what differs is printed. The words of what failed go to DIR/torch_checks.txt.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import re
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import torch_common as common
+from torch_common import CLI, ROOT
+
+HERE = Path(__file__).resolve().parent
+TESTS = ROOT / "tests" / "torch"
+BESIDE = ("streams", "snapshots", "graphs", "trackers", "ways", "programs", "devices")  # at the same time as others
+ALONE = ("oom", "pools", "accounting", "steps", "sharing", "functions")
+PROGRAMS = ("copies", "graphs", "run_out_together", "unfinished", "ends_early", "shared_tensors")
+INJECT = ROOT / "python" / "terrazzo" / "torch" / "inject"
+# PyTorch's tests of what an allocator has nothing to do with, or that take long.
+NOT = ("not Autocast and not graph_optims and not GDS and not grad_scaling and not gather and not nvtx and not autocast"
+       " and not large_trilu and not cudart_register and not prod_large and not norm_type and not randint")
+HUNGRY = ("out_of_memory", "memory_fraction", "_oom", "garbage_collect", "max_split", "notifies_oom", "lazy_init",
+          "mempool", "memory_stats", "reserved", "uuid", "memory_allocation", "limited", "raises_oom")
+TEXTS = []
+
+
+def say(text, shown=True):
+    TEXTS.append(text)
+    if shown:
+        print(text, flush=True)
+
+
+def with_terrazzo(**more):
+    """What `pip install` and TERRAZZO=1 do together, from a source tree."""
+    env = common.environment(**more)
+    return {**env, "TERRAZZO": "1", "PYTHONPATH": os.pathsep.join((str(INJECT), env["PYTHONPATH"]))}
+
+
+def told(title, status, output, seconds, fine=0):
+    ok = status == fine
+    say(f"{title:<44} {'ok' if ok else f'FAILED ({status})':<14} {seconds:5.1f} s  "
+        f"{'' if ok else common.last_lines(output, 1)[:100]}")
+    if not ok:
+        say(f"---- {title}\n{output[-6000:]}\n----", shown=False)
+    return ok
+
+
+# ---- parts ----
+
+def values(left, args):
+    found = {}
+    small = {"TERRAZZO_CONF": "tile_size:2MiB"}
+    for name, env, words in (("native", common.environment(), []), ("terrazzo", with_terrazzo(), []),
+                             ("terrazzo, small tiles", with_terrazzo(**small), []),
+                             ("terrazzo, must be wrong", with_terrazzo(), ["wrong"])):
+        status, output, seconds = common.run([sys.executable, HERE / "torch_values.py", args.stress, *words],
+                                             min(40, left()), env)
+        told(f"values {name}", status, output, seconds)
+        say("    " + common.last_lines(output, 1))
+        found[name] = status, common.last_lines(output, 1)
+    return found
+
+
+WAY = """
+import torch, time
+x = torch.ones(1 << 20, device="cuda"); y = (x * 2).sum().item()
+print(torch.cuda.get_allocator_backend(), y, torch.cuda.memory_allocated(), len(torch.cuda.memory_summary()))
+"""
+
+
+def ways(left, args):
+    """Each way in, and single programs of tests/torch/ under `terrazzo run`."""
+    jobs = {"one line": ([sys.executable, "-c", "import terrazzo.torch; terrazzo.torch.install()" + WAY], None),
+            "TERRAZZO=1": ([sys.executable, "-c", WAY], with_terrazzo()),
+            "terrazzo run": ([CLI, "run", "--", sys.executable, "-c", WAY], None),
+            "hooks alone": ([sys.executable, "-c", "import terrazzo.torch as t; t.install(shim=False)" + WAY], None),
+            "compile, reduce-overhead": ([sys.executable, TESTS / "train_compiled.py", "reduce-overhead"],
+                                         with_terrazzo(TORCHINDUCTOR_CACHE_DIR="/tmp/inductor-cache"))}
+    for name in PROGRAMS:
+        jobs[f"{name}.py"] = [CLI, "run", "--", sys.executable, TESTS / f"{name}.py"], None
+    found = {}
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        done = {name: pool.submit(common.run, command, min(90, left()), env) for name, (command, env) in jobs.items()}
+        for name, future in done.items():
+            status, output, seconds = future.result()
+            found[name] = told(f"way {name}", status, output, seconds)
+            if name in ("one line", "TERRAZZO=1", "terrazzo run", "hooks alone"):
+                say("    " + common.last_lines(output, 1))
+    return found
+
+
+def ours(left, args):
+    """This project's tests of the plug."""
+    found = {}
+
+    def one(name, limit):
+        return common.run([sys.executable, TESTS / "run.py", name], max(1, min(limit, left())))
+
+    def tell(name, status, output, seconds):
+        counts = "; ".join(re.sub(r"\s+", " ", line) for line in output.splitlines()
+                           if re.match(r"(ok|FAILED) ", line))
+        found[name] = {"ok": told(f"ours {name}", status, output, seconds), "counts": counts, "seconds": seconds,
+                       "failures": re.findall(r"^(?:FAIL|ERROR): (\S+)", output, re.M)}
+        say(f"    {counts} {' '.join(found[name]['failures'])}")
+
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        done = {name: pool.submit(one, name, 90) for name in BESIDE}
+        for name, future in done.items():
+            tell(name, *future.result())
+    for name in ALONE:
+        if left() < 5:
+            say(f"ours {name}: left out, time is over")
+        else:
+            tell(name, *one(name, 60))
+    return found
+
+
+def outcomes(file):
+    """{test: (outcome, message)} of a report in JUnit's format."""
+    found = {}
+    if not file.exists():
+        return found
+    for case in ElementTree.parse(file).getroot().iter("testcase"):
+        name = f"{case.get('classname', '').rsplit('.', 1)[-1]}.{case.get('name')}"
+        kinds = [(child.tag, (child.get("message") or "") + "\n" + (child.text or "")) for child in case
+                 if child.tag in ("failure", "error", "skipped")]
+        found[name] = kinds[0] if kinds else ("passed", "")
+    return found
+
+
+def pytests(args, left, way, env, share):
+    """PyTorch's tests, first those that can run beside others, then those that want the device for themselves."""
+    found, hungry = {}, " or ".join(HUNGRY)
+    path = os.pathsep.join((env["PYTHONPATH"], str(args.tests)))
+    for title, expression, jobs in (("beside", f"{NOT} and not ({hungry})", args.jobs),
+                                    ("alone", f"{NOT} and ({hungry})", 0)):
+        report = Path(args.out, f"pytest-{way}-{title}.xml")
+        report.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short",
+                   f"--junitxml={report}", "-k", expression, "--timeout=30", args.tests / "test_cuda.py"]
+        status, output, seconds = common.run(command + ["-n", str(jobs)] * bool(jobs), min(share, left()),
+                                             {**env, "PYTHONPATH": path}, cwd=args.tests)
+        some = outcomes(report)
+        found.update(some)
+        say(f"pytorch {way}, {title}: status {status}, {seconds:.0f} s, {len(some)} tests; "
+            f"{common.last_lines(output, 1)}")
+        if not some:
+            say(output[-6000:], shown=False)
+        report.unlink(missing_ok=True)
+    return found
+
+
+def pytorch(left, args):
+    """What fails with terrazzo but not natively, and the other way round."""
+    if not (args.tests / "test_cuda.py").exists():
+        say(f"pytorch: there is no {args.tests / 'test_cuda.py'}")
+        return {}
+    share = left() / 4
+    native = pytests(args, left, "native", common.environment(), share)
+    ours_ = pytests(args, left, "terrazzo", with_terrazzo(), share)
+    counts = {way: {kind: sum(1 for outcome, _ in found.values() if outcome == kind)
+                    for kind in ("passed", "failure", "error", "skipped")}
+              for way, found in (("native", native), ("terrazzo", ours_))}
+    say(f"pytorch: {counts}")
+    differ = {test: (native.get(test, ("missing", ""))[0], ours_.get(test, ("missing", ""))[0])
+              for test in sorted({*native, *ours_})
+              if native.get(test, ("missing",))[0] != ours_.get(test, ("missing",))[0]}
+    for test, (before, after) in differ.items():
+        text = ours_.get(test, ("", ""))[1] or native.get(test, ("", ""))[1]
+        say(f"    {test}: native {before}, terrazzo {after}: {first_error(text)}")
+        say(f"---- {test}\n{text[-3000:]}\n----", shown=False)
+    failing = sorted(test for test, (outcome, _) in native.items() if outcome in ("failure", "error"))
+    say(f"pytorch: fails natively too: {' '.join(failing)}", shown=False)
+    return {"counts": counts, "differ": differ, "native_failures": failing}
+
+
+def first_error(text):
+    lines = [line for line in text.splitlines() if line.startswith("E ")] or text.strip().splitlines()
+    return (lines or [""])[0][:160]
+
+
+PARTS = {"values": values, "ways": ways, "ours": ours, "pytorch": pytorch}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("parts", nargs="*", metavar="PART")
+    parser.add_argument("--out", default=".")
+    parser.add_argument("--seconds", type=float, default=150)
+    parser.add_argument("--tests", type=Path, default=ROOT / "build" / "torch-tests")
+    parser.add_argument("--jobs", type=int, default=6)
+    parser.add_argument("--stress", default="3", help="seconds of each run of torch_values.py")
+    args = parser.parse_args()
+    args.out, args.tests = str(Path(args.out).resolve()), args.tests.resolve()
+    until, figures = time.monotonic() + args.seconds, {}
+    say(common.prepare())
+    for part in args.parts or PARTS:
+        try:
+            figures[part] = PARTS[part](lambda: until - time.monotonic(), args)
+        except Exception as failure:  # the other parts are worth as much
+            say(f"{part} FAILED: {failure!r}")
+    Path(args.out, "torch_checks.txt").write_text("\n".join(TEXTS) + "\n")
+    Path(args.out, "torch_checks.json").write_text(json.dumps(figures) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
