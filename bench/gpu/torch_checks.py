@@ -16,7 +16,6 @@ import os
 import re
 import sys
 import time
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import torch_common as common
@@ -24,7 +23,7 @@ from torch_common import CLI, ROOT
 
 HERE = Path(__file__).resolve().parent
 TESTS = ROOT / "tests" / "torch"
-BESIDE = ("streams", "snapshots", "graphs", "trackers", "ways", "programs", "devices")  # at the same time as others
+BESIDE = ("streams", "snapshots", "graphs", "trackers", "programs")  # at the same time as others
 ALONE = ("oom", "pools", "accounting", "steps", "sharing", "functions")
 PROGRAMS = ("copies", "graphs", "run_out_together", "unfinished", "ends_early", "shared_tensors")
 INJECT = ROOT / "python" / "terrazzo" / "torch" / "inject"
@@ -32,7 +31,7 @@ INJECT = ROOT / "python" / "terrazzo" / "torch" / "inject"
 NOT = ("not Autocast and not graph_optims and not GDS and not grad_scaling and not gather and not nvtx and not autocast"
        " and not large_trilu and not cudart_register and not prod_large and not norm_type and not randint")
 HUNGRY = ("out_of_memory", "memory_fraction", "_oom", "garbage_collect", "max_split", "notifies_oom", "lazy_init",
-          "mempool", "memory_stats", "reserved", "uuid", "memory_allocation", "limited", "raises_oom")
+          "mempool", "memory_stats", "reserved", "memory_allocation", "limited", "mem_get_info", "memory_used")
 TEXTS = []
 
 
@@ -64,10 +63,10 @@ def values(left, args):
     small = {"TERRAZZO_CONF": "tile_size:2MiB"}
     for name, env, words in (("native", common.environment(), []), ("terrazzo", with_terrazzo(), []),
                              ("terrazzo, small tiles", with_terrazzo(**small), []),
-                             ("terrazzo, must be wrong", with_terrazzo(), ["wrong"])):
+                             ("native, must be wrong", common.environment(), ["wrong"])):
         status, output, seconds = common.run([sys.executable, HERE / "torch_values.py", args.stress, *words],
                                              min(40, left()), env)
-        told(f"values {name}", status, output, seconds)
+        told(f"values {name}", (0 if status else "no fault seen") if words else status, output, seconds)
         say("    " + common.last_lines(output, 1))
         found[name] = status, common.last_lines(output, 1)
     return found
@@ -127,39 +126,43 @@ def ours(left, args):
     return found
 
 
-def outcomes(file):
-    """{test: (outcome, message)} of a report in JUnit's format."""
+WORDS = {"PASSED": "passed", "FAILED": "failure", "ERROR": "error", "SKIPPED": "skipped", "XFAIL": "skipped",
+         "XPASS": "passed"}
+
+
+def outcomes(output):
+    """{test: outcome} of pytest -v, with or without workers, complete or not; None: begun, and no more heard of."""
     found = {}
-    if not file.exists():
-        return found
-    for case in ElementTree.parse(file).getroot().iter("testcase"):
-        name = f"{case.get('classname', '').rsplit('.', 1)[-1]}.{case.get('name')}"
-        kinds = [(child.tag, (child.get("message") or "") + "\n" + (child.text or "")) for child in case
-                 if child.tag in ("failure", "error", "skipped")]
-        found[name] = kinds[0] if kinds else ("passed", "")
+    for line in output.splitlines():
+        name = re.search(r"test_cuda\.py::(\w+)::(\w+)", line)
+        outcome = re.search(r"\b(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b", line)
+        if name and outcome:
+            found[".".join(name.groups())] = WORDS[outcome.group(1)]
     return found
 
 
-def pytests(args, left, way, env, share):
-    """PyTorch's tests, first those that can run beside others, then those that want the device for themselves."""
-    found, hungry = {}, " or ".join(HUNGRY)
+def words_of(output, test):
+    """What pytest says of a test that failed."""
+    name = test.rsplit(".", 1)[1]
+    found = re.search(rf"^_+ [\w.]*\b{name} _+\n(.*?)(?=^_{{5,}} |^={{5,}} |\Z)", output, re.M | re.S)
+    return found.group(1) if found else ""
+
+
+def pytests(args, title, way, limit):
+    """(outcomes, output) of PyTorch's tests: those that can run beside others, or those that want the device alone."""
+    hungry, env = " or ".join(HUNGRY), with_terrazzo() if way == "terrazzo" else common.environment()
+    expression = f"{NOT} and not ({hungry})" if title == "beside" else f"{NOT} and ({hungry})"
+    expression += f" and ({args.match})" if args.match else ""
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--tb=short", "-k", expression,
+               "--timeout=30", "test_cuda.py", *(["-n", str(args.jobs)] if title == "beside" else [])]
     path = os.pathsep.join((env["PYTHONPATH"], str(args.tests)))
-    for title, expression, jobs in (("beside", f"{NOT} and not ({hungry})", args.jobs),
-                                    ("alone", f"{NOT} and ({hungry})", 0)):
-        report = Path(args.out, f"pytest-{way}-{title}.xml")
-        report.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short",
-                   f"--junitxml={report}", "-k", expression, "--timeout=30", args.tests / "test_cuda.py"]
-        status, output, seconds = common.run(command + ["-n", str(jobs)] * bool(jobs), min(share, left()),
-                                             {**env, "PYTHONPATH": path}, cwd=args.tests)
-        some = outcomes(report)
-        found.update(some)
-        say(f"pytorch {way}, {title}: status {status}, {seconds:.0f} s, {len(some)} tests; "
-            f"{common.last_lines(output, 1)}")
-        if not some:
-            say(output[-6000:], shown=False)
-        report.unlink(missing_ok=True)
-    return found
+    status, output, seconds = common.run(command, limit, {**env, "PYTHONPATH": path}, cwd=args.tests)
+    found = outcomes(output)
+    say(f"pytorch {way}, {title}: status {status}, {seconds:.0f} s, {len(found)} tests; "
+        f"{common.last_lines(output, 1)[-100:]}")
+    if not found:
+        say(output[-6000:], shown=False)
+    return found, output
 
 
 def pytorch(left, args):
@@ -167,21 +170,28 @@ def pytorch(left, args):
     if not (args.tests / "test_cuda.py").exists():
         say(f"pytorch: there is no {args.tests / 'test_cuda.py'}")
         return {}
-    share = left() / 4
-    native = pytests(args, left, "native", common.environment(), share)
-    ours_ = pytests(args, left, "terrazzo", with_terrazzo(), share)
-    counts = {way: {kind: sum(1 for outcome, _ in found.values() if outcome == kind)
-                    for kind in ("passed", "failure", "error", "skipped")}
+    pairs = {"native": ({}, []), "terrazzo": ({}, [])}
+    limit = left() * 0.6
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        done = {way: pool.submit(pytests, args, "beside", way, limit) for way in pairs}
+        results = [(way, future.result()) for way, future in done.items()]
+    for i, way in enumerate(pairs):
+        results.append((way, pytests(args, "alone", way, left() / (2 - i))))
+    for way, (found, output) in results:
+        pairs[way][0].update(found)
+        pairs[way][1].append(output)
+    native, ours_ = pairs["native"][0], pairs["terrazzo"][0]
+    outputs = "\n".join(pairs["terrazzo"][1]), "\n".join(pairs["native"][1])
+    counts = {way: {kind: list(found.values()).count(kind) for kind in ("passed", "failure", "error", "skipped")}
               for way, found in (("native", native), ("terrazzo", ours_))}
     say(f"pytorch: {counts}")
-    differ = {test: (native.get(test, ("missing", ""))[0], ours_.get(test, ("missing", ""))[0])
-              for test in sorted({*native, *ours_})
-              if native.get(test, ("missing",))[0] != ours_.get(test, ("missing",))[0]}
+    differ = {test: (native.get(test, "missing"), ours_.get(test, "missing")) for test in sorted({*native, *ours_})
+              if native.get(test) != ours_.get(test)}
     for test, (before, after) in differ.items():
-        text = ours_.get(test, ("", ""))[1] or native.get(test, ("", ""))[1]
+        text = words_of(outputs[0], test) or words_of(outputs[1], test)
         say(f"    {test}: native {before}, terrazzo {after}: {first_error(text)}")
         say(f"---- {test}\n{text[-3000:]}\n----", shown=False)
-    failing = sorted(test for test, (outcome, _) in native.items() if outcome in ("failure", "error"))
+    failing = sorted(test for test, outcome in native.items() if outcome in ("failure", "error"))
     say(f"pytorch: fails natively too: {' '.join(failing)}", shown=False)
     return {"counts": counts, "differ": differ, "native_failures": failing}
 
@@ -200,6 +210,7 @@ def main():
     parser.add_argument("--out", default=".")
     parser.add_argument("--seconds", type=float, default=150)
     parser.add_argument("--tests", type=Path, default=ROOT / "build" / "torch-tests")
+    parser.add_argument("--match", help="of PyTorch's tests, only these (pytest -k)")
     parser.add_argument("--jobs", type=int, default=6)
     parser.add_argument("--stress", default="3", help="seconds of each run of torch_values.py")
     args = parser.parse_args()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Looks for memory that is used again too early, by the values that real kernels leave: torch_values.py SECONDS [wrong].
+"""Looks for memory that is used again too early, by the values that kernels leave: torch_values.py SECONDS [wrong].
 
 Four streams, kept behind by kernels that only wait, fill tensors of random sizes with a number each, hand them to one
 another (wait_stream and record_stream, or events), check them, and drop them while that work is still queued. Between
