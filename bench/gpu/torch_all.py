@@ -21,8 +21,8 @@ import torch_common as common
 
 HERE = Path(__file__).resolve().parent
 # Part -> (program, its words, share of the time)
-PARTS = {"times": ("torch_times.py", [], 0.46), "values": ("torch_checks.py", ["values"], 0.08),
-         "oom": ("torch_oom.py", ["fits", "explain"], 0.18), "checks": ("torch_checks.py", ["ways", "ours"], 0.16),
+PARTS = {"times": ("torch_times.py", [], 0.48), "values": ("torch_checks.py", ["values"], 0.08),
+         "oom": ("torch_oom.py", ["fits", "explain"], 0.18), "checks": ("torch_checks.py", ["ways", "ours"], 0.14),
          "pytorch": ("torch_checks.py", ["pytorch"], 0.12)}
 COMPUTE = "name,driver_version,memory.total,memory.used,pstate,clocks.sm,clocks.mem,temperature.gpu"
 

@@ -29,6 +29,8 @@ def environment(allocator="native", **more):
                 "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1", "OPENBLAS_NUM_THREADS": "1",
                 # Asking for the number of devices must not start CUDA in a process that forks others.
                 "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"})
+    if (ROOT / "build" / "deps").is_dir():  # libraries that the tool `terrazzo` needs, where they are not installed
+        env["LD_LIBRARY_PATH"] = ":".join(filter(None, (env.get("LD_LIBRARY_PATH"), str(ROOT / "build" / "deps"))))
     return {**env, **ALLOCATORS[allocator], **more}
 
 
@@ -132,7 +134,8 @@ def prepare():
             "print('missing:', missing, ' library:', t._places.find_library())\n"
             "print('backend', torch.cuda.get_allocator_backend(), ' allocated', torch.cuda.memory_allocated())\n"
             "from terrazzo.torch import _build\n"
-            "print('runtime', _build.loaded_cudart(), ' headers', _build.find_cuda_headers())\n"
+            "print('runtime', _build.loaded_cudart())\n"
+            "print('headers', _build.cuda_header_flags(_build.cuda_header_places()))\n"
             "try: print('frames', _build.frames_path())\n"
             "except Exception as error: print('no Python frames:', error)\n"
             "print('kept in', _build.cache_folder(), sorted(os.listdir(_build.cache_folder())))\n")

@@ -18,10 +18,12 @@ context and libraries); retries, and calls that made or returned memory. With ea
 """
 import argparse
 import collections
+import ctypes
 import faulthandler
 import hashlib
 import json
 import os
+import signal
 import statistics
 import struct
 import subprocess
@@ -35,11 +37,11 @@ import torch_common as common
 from torch_common import ALLOCATORS, GIB
 
 # Name -> steps whose bits are compared, steps timed. The most telling programs come first.
-PROGRAMS = {"llama_variable": (4, 28), "llama_steady": (2, 12), "serving": (2, 6), "detection": (5, 20),
-            "graphs": (2, 24), "offload": (4, 24), "fsdp2": (3, 20), "compiled": (4, 200)}
+PROGRAMS = {"llama_variable": (4, 28), "serving": (2, 6), "llama_steady": (2, 12), "offload": (4, 24),
+            "graphs": (2, 24), "detection": (5, 20), "fsdp2": (3, 20), "compiled": (4, 200)}
 ALWAYS_DETERMINISTIC = ("detection",)  # other choices of cuDNN's would have to be made, and warmed up, again
 ONLY = {"compiled": ("native", "terrazzo")}  # each needs some seconds for torch.compile
-AGAIN = ("llama_variable", "serving")  # native runs a second time: how far its two runs differ is noise
+AGAIN = ("llama_variable",)  # native runs a second time: how far its two runs differ is noise
 QUICK_STEPS = 3
 WARM = 2  # steps without deterministic algorithms before the clock starts
 
@@ -144,22 +146,22 @@ def calls_of(torch):
     return found
 
 
-def work(allocator, name, quick, fill, fraction, out):
-    """Runs in a process of its own: writes its figures, or what went wrong, to `out`."""
+def work(wish):
+    """Runs in a process of its own: writes its figures, or what went wrong, to the file `out`."""
     try:
         import torch
-        if allocator == "terrazzo":
+        if wish["allocator"] == "terrazzo":
             import terrazzo.torch
             terrazzo.torch.install()
             found = {"missing": terrazzo.torch.missing()}
         else:
             found = {}
-        if fraction:
-            torch.cuda.set_per_process_memory_fraction(fraction)
-        found.update((filled if fill else measured)(torch, name, quick))
+        if wish["fraction"]:
+            torch.cuda.set_per_process_memory_fraction(wish["fraction"])
+        found.update((filled if wish["fill"] else measured)(torch, wish["program"], wish["quick"]))
     except BaseException:  # also a signal's exit: whatever it is, it must be told
         found = {"error": traceback.format_exc()}
-    Path(out).write_text(json.dumps(found))
+    Path(wish["out"]).write_text(json.dumps(found))
 
 
 def serve():
@@ -176,11 +178,12 @@ def serve():
         child = os.fork()
         if child == 0:
             os.setpgid(0, 0)
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it must not outlive the server
             with open(wish["log"], "wb") as log:
                 for descriptor in (1, 2):
                     os.dup2(log.fileno(), descriptor)
             faulthandler.dump_traceback_later(max(1, wish["limit"] - 2), exit=False, file=sys.stderr)
-            work(*(wish[key] for key in ("allocator", "program", "quick", "fill", "fraction", "out")))
+            work(wish)
             sys.stdout.flush()
             os._exit(0)  # not through the destructors of a forked interpreter
         print(json.dumps({"child": child}), flush=True)
@@ -238,7 +241,19 @@ class Server:
         words = log.read_text(errors="replace")
         if not out.exists():
             return {"error": f"ended with status {ended}\n{words[-3000:]}"}
-        return {**json.loads(out.read_text()), "said": words[-2000:]}
+        found = {**json.loads(out.read_text()), "said": words[-2000:]}
+        if any(text in found.get("error", "") for text in ("forked subprocess", "initialization error")):
+            return self.run_alone(wish, limit, out)
+        return found
+
+    def run_alone(self, wish, limit, out):
+        """The same in a new process, where some package's import has started CUDA in the server."""
+        out.unlink(missing_ok=True)
+        status, words, _ = common.run([sys.executable, Path(__file__).resolve(), "--one", json.dumps(wish)], limit,
+                                      common.environment(self.allocator))
+        if not out.exists():
+            return {"error": f"alone, ended with status {status}\n{words[-3000:]}"}
+        return {**json.loads(out.read_text()), "said": words[-2000:], "alone": True}
 
     def close(self):
         self.process.stdin.close()
@@ -353,9 +368,10 @@ def main():
     parser.add_argument("--allocators", default=",".join(ALLOCATORS))
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--one", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.serve:
-        return serve()
+    if args.serve or args.one:
+        return serve() if args.serve else work(args.one)
     unknown = set(args.names) - set(PROGRAMS)
     if unknown:
         parser.error(f"no program {', '.join(sorted(unknown))}; there are {', '.join(PROGRAMS)}")
