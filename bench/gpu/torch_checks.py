@@ -5,7 +5,7 @@
     torch_checks.py [--out DIR] [--seconds S] [--tests DIR] [--jobs N] [PART]...
 
 values: torch_values.py under native and terrazzo. ways: the three ways in, each by a tiny program, and torch.compile.
-ours: tests/torch/test_*.py; those that look at the device's free memory one at a time. pytorch: test_cuda.py in --tests
+ours: tests/torch/test_*.py with the shim; those that look at the device's free memory one at a time. pytorch: test_cuda.py in --tests
 (build/torch-tests, a copy of PyTorch's file beside a copy of the package expecttest; neither is part of this project),
 natively and with TERRAZZO=1; what differs is printed. The words of what failed go to DIR/torch_checks.txt.
 """
@@ -105,14 +105,16 @@ def ours(left, args):
     found = {}
 
     def one(name, limit):
-        return common.run([sys.executable, TESTS / "run.py", name], max(1, min(limit, left())))
+        mode = re.search(r"^# modes: (\w+)", (TESTS / f"test_{name}.py").read_text(), re.M)
+        env = common.environment(TRZ_TORCH_MODE=mode.group(1) if mode else "shim")
+        return common.run([sys.executable, TESTS / f"test_{name}.py", "-v"], max(1, min(limit, left())), env)
 
     def tell(name, status, output, seconds):
-        counts = "; ".join(re.sub(r"\s+", " ", line) for line in output.splitlines()
-                           if re.match(r"(ok|FAILED) ", line))
-        found[name] = {"ok": told(f"ours {name}", status, output, seconds), "counts": counts, "seconds": seconds,
-                       "failures": re.findall(r"^(?:FAIL|ERROR): (\S+)", output, re.M)}
-        say(f"    {counts} {' '.join(found[name]['failures'])}")
+        told(f"ours {name}", status, output, seconds)
+        done = re.findall(r"^(test_\w+) .*?(?:\.\.\. )(?:.*\n)*?.*?\b(ok|FAIL|ERROR|skipped)\b", output, re.M)
+        bad = sorted(set(re.findall(r"^(?:FAIL|ERROR): (\S+)", output, re.M)))
+        found[name] = {"ok": status == 0, "tests": len(done), "seconds": seconds, "failures": bad}
+        say(f"    {len(done)} tests; {' '.join(bad)}")
 
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         done = {name: pool.submit(one, name, 90) for name in BESIDE}
