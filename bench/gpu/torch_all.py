@@ -5,7 +5,7 @@
     python3 bench/gpu/torch_all.py [--out DIR] [--seconds S] [--quick] [PART]...
 
 From a source tree whose build/lib (and, for `terrazzo run` and `explain`, build/bin) is there; nothing has to be
-installed. Parts, in this order without names: times values oom checks pytorch. Each has a share of the time, and what
+installed. Parts, in this order without names: times values explain fits checks pytorch. Each has a share of the time, and what
 one does not use the others get. DIR gets torch_all.txt, all that was printed, and torch_all.json, all figures.
 """
 import argparse
@@ -21,9 +21,9 @@ import torch_common as common
 
 HERE = Path(__file__).resolve().parent
 # Part -> (program, its words, share of the time)
-PARTS = {"times": ("torch_times.py", [], 0.48), "values": ("torch_checks.py", ["values"], 0.08),
-         "oom": ("torch_oom.py", ["fits", "explain"], 0.18), "checks": ("torch_checks.py", ["ways", "ours"], 0.14),
-         "pytorch": ("torch_checks.py", ["pytorch"], 0.12)}
+PARTS = {"times": ("torch_times.py", [], 0.42), "values": ("torch_checks.py", ["values"], 0.08),
+         "explain": ("torch_oom.py", ["explain"], 0.12), "fits": ("torch_oom.py", ["fits"], 0.16),
+         "checks": ("torch_checks.py", ["ways", "ours"], 0.12), "pytorch": ("torch_checks.py", ["pytorch"], 0.10)}
 COMPUTE = "name,driver_version,memory.total,memory.used,pstate,clocks.sm,clocks.mem,temperature.gpu"
 
 
