@@ -5,8 +5,8 @@
     python3 bench/gpu/torch_all.py [--out DIR] [--seconds S] [--quick] [PART]...
 
 From a source tree whose build/lib (and, for `terrazzo run` and `explain`, build/bin) is there; nothing has to be
-installed. Parts, in this order without names: times values explain fits checks pytorch. Each has a share of the time, and what
-one does not use the others get. DIR gets torch_all.txt, all that was printed, and torch_all.json, all figures.
+installed. Parts, in this order without names: times values explain fits checks pytorch. Each has a share of the time,
+and what one does not use the others get. DIR gets torch_all.txt, all that was printed, and torch_all.json, all figures.
 """
 import argparse
 import json

@@ -363,7 +363,7 @@ def main():
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--out", default=".")
     parser.add_argument("--seconds", type=float, default=120)
-    parser.add_argument("--limit", type=float, default=30, help="for one program under one allocator")
+    parser.add_argument("--limit", type=float, default=40, help="for one program under one allocator")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--allocators", default=",".join(ALLOCATORS))
     parser.add_argument("--quick", action="store_true")
