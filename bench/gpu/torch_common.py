@@ -135,7 +135,7 @@ def prepare():
             "print('backend', torch.cuda.get_allocator_backend(), ' allocated', torch.cuda.memory_allocated())\n"
             "from terrazzo.torch import _build\n"
             "print('runtime', _build.loaded_cudart())\n"
-            "print('headers', _build.cuda_header_flags(_build.cuda_header_places()))\n"
+            "print('headers', _build.cuda_flags())\n"
             "try: print('frames', _build.frames_path())\n"
             "except Exception as error: print('no Python frames:', error)\n"
             "print('kept in', _build.cache_folder(), sorted(os.listdir(_build.cache_folder())))\n")
