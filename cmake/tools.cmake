@@ -89,14 +89,15 @@ foreach(file IN LISTS bench_programs)
 endforeach()
 target_link_libraries(bench_native PRIVATE terrazzo_cuda trz_lookalike_driver)
 # What measures a GPU; it loads the driver library that it finds.
-trz_sources(gpu_sources bench/gpu/*.c)
-add_executable(bench_device_figures ${gpu_sources})
+trz_sources(figures_sources bench/gpu/figures/*.c)
+add_executable(bench_device_figures ${figures_sources})
 set_target_properties(bench_device_figures PROPERTIES
 	OUTPUT_NAME device_figures
 	RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bench")
-target_include_directories(bench_device_figures PRIVATE bench/gpu)  # of .incbin, too
+target_include_directories(bench_device_figures PRIVATE bench/gpu/figures)  # of .incbin, too
 target_link_libraries(bench_device_figures PRIVATE trz_core m ${CMAKE_DL_LIBS})
-set_source_files_properties(bench/gpu/gpu.c PROPERTIES OBJECT_DEPENDS "${PROJECT_SOURCE_DIR}/bench/gpu/kernels.ptx")
+set_source_files_properties(bench/gpu/figures/gpu.c PROPERTIES
+	OBJECT_DEPENDS "${PROJECT_SOURCE_DIR}/bench/gpu/figures/kernels.ptx")
 trz_sources(bench_scripts bench/*.py)
 foreach(file IN LISTS bench_scripts)
 	trz_script(${file} "${PROJECT_BINARY_DIR}/bench")

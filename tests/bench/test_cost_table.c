@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cost table that bench/gpu makes of figures. A simulated device that charges by a known table stands for the GPU;
- * one that charges by the table made must cost the same.
+ * The cost table that device_figures makes. A simulated device that charges by a known table stands for the GPU; one
+ * that charges by the table made must cost the same.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "bench/gpu/gpu.h"
+#include "bench/gpu/figures/gpu.h"
 #include "sim.h"
 
 struct results *results;

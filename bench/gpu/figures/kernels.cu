@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels of bench/gpu. The build needs no CUDA toolkit: it embeds kernels.ptx, which is this file, compiled:
+ * The kernels of bench/gpu/figures. The build needs no CUDA toolkit: it embeds kernels.ptx, which is this file, compiled:
  *
- *     nvcc -ptx -arch=compute_90 -O3 -o bench/gpu/kernels.ptx bench/gpu/kernels.cu
+ *     nvcc -ptx -arch=compute_90 -O3 -o bench/gpu/figures/kernels.ptx bench/gpu/figures/kernels.cu
  *
  * with its version lowered to 8.0, CUDA 12.0's, for older drivers, and without the compiler's comment.
  *

@@ -270,7 +270,7 @@ static void put_call(struct text *t, const char *slot, const char *what, const c
 void cost_table_write(char *text, size_t size, const char *sources)
 {
 	struct text t = {text, size};
-	put(&t, "# What driver calls cost on a GPU, as measured by bench/gpu. costs/a100.ini explains the format.\n#\n"
+	put(&t, "# What driver calls cost on a GPU, as measured by device_figures. costs/a100.ini explains the format.\n#\n"
 	        "# [measured] %s.\n"
 	        "# Means of calls through driver_cuda, without the slowest hundredth. \"Table against measured\" gives\n"
 	        "# the mean and the largest difference, for rounds of up to so many handles.\n"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the parts of bench/gpu share: the CUDA driver, loaded as driver_cuda loads it; the kernels; time; results.
+ * What the parts of device_figures share: the CUDA driver, loaded as driver_cuda loads it; the kernels; time; results.
  *
  * Each part runs in a process of its own, with a time limit, since an error of the device ends a context for good. What
  * it has found up to then counts: results lie in memory that all processes share.
