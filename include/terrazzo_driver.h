@@ -111,12 +111,12 @@ typedef struct trz_driver {
 	/* -- virtual memory management: none of these waits for work on the device. They take no context; a table
 	 *    whose driver needs a current one [unverified] makes one current ------------------------------------ */
 
-	/* Physical memory: `size` is a multiple of the granularity and > 0. capture: no [unverified].
+	/* Physical memory: `size` is a multiple of the granularity and > 0. capture: no, but see `unmap`.
 	 * May block: yes (host side). OUT_OF_MEMORY, INVALID_ARGUMENT, NOT_SUPPORTED. */
 	trz_status (*create)(void *self, const trz_tile_props *props, uint64_t size, trz_handle *handle);
 
 	/* Drops the handle. The memory returns to the device when its last mapping is gone, too. A handle may be released
-	 * while mapped. capture: no [unverified]. */
+	 * while mapped. capture: no, but see `unmap`. */
 	trz_status (*release)(void *self, trz_handle handle);
 
 	/* A virtual range: size is a multiple of the granularity; alignment 0 or a power of two; `hint` 0 or a preferred
@@ -130,15 +130,16 @@ typedef struct trz_driver {
 	 * mapped. A handle may be mapped at several addresses; a write through one becomes visible through another when the
 	 * writing operation has completed, no sooner. The new mapping has no access rights, even if an earlier mapping at
 	 * this address had. NOT_SUPPORTED: a wrong size of an imported handle, since the caller cannot ask for its size.
-	 * capture: yes. */
+	 * capture: no, but see `unmap`. */
 	trz_status (*map)(void *self, trz_addr address, uint64_t size, trz_handle handle);
 
 	/* Undoes whole mappings: the range starts and ends at borders of mappings and has no holes. Does not wait for work:
-	 * the caller ensures that no work in flight uses the range. May block: maybe. capture: no [unverified]. */
+	 * the caller ensures that no work in flight uses the range. May block: maybe; on an H200 (driver 580) neither this
+	 * nor create, release, map or set_access waited for running kernels. capture: no; that driver allowed all five. */
 	trz_status (*unmap)(void *self, trz_addr address, uint64_t size);
 
 	/* Grants read and write access to each listed device. The range is wholly mapped and starts and ends at borders of
-	 * mappings. May block: maybe. Cost grows with the number of mappings in it. capture: no [unverified]. */
+	 * mappings. May block: maybe. Cost grows with the number of mappings in it. capture: no, but see `unmap`. */
 	trz_status (*set_access)(void *self, trz_addr address, uint64_t size, const int *devices, int count);
 
 	/* -- plain memory, for devices without virtual memory management --------------------------------- */
@@ -170,7 +171,7 @@ typedef struct trz_driver {
 	trz_status (*context_record)(void *self, trz_context context, trz_event event);
 
 	/* TRZ_OK: all captured work has completed (or the event was never recorded: callers keep track).
-	 * NOT_READY: it has not. CAPTURE: the event was recorded during a capture. capture: no [unverified]. */
+	 * NOT_READY: it has not. CAPTURE: the event was recorded during a capture. capture: no. */
 	trz_status (*event_query)(void *self, trz_context context, trz_event event);
 
 	/* Blocks the thread until the event has completed. No lock of the heap may be held. capture: no. */

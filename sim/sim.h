@@ -27,12 +27,12 @@ typedef enum sim_schedule {
 	SIM_SCHEDULES
 } sim_schedule;
 
-/* Rules that no GPU has confirmed yet, one bit each: a set bit means that the rule is enforced (breaking it is a
- * violation or an error), a clear one that the simulator is lenient. */
+/* Rules that no GPU has confirmed, or that some GPU does not have, one bit each: a set bit means that the rule is
+ * enforced (breaking it is a violation or an error), a clear one that the simulator is lenient. */
 enum sim_rule {
-	SIM_RULE_CREATE_IN_CAPTURE = 1 << 0,   /* [unverified] create, release, map, unmap and set_access are refused
-	                                        * with CAPTURE while a capture forbids them to the thread, and
-	                                        * invalidate it. PyTorch does so on GPUs, which therefore allow it */
+	SIM_RULE_CREATE_IN_CAPTURE = 1 << 0,   /* create, release, map, unmap and set_access are refused with CAPTURE
+	                                        * while a capture forbids them to the thread, and invalidate it.
+	                                        * Stricter than an H200 with driver 580, which allows them */
 	SIM_RULE_SYNC_MAYBE = 1 << 1,          /* unmap, set_access and mem_free wait for the device, by seed */
 	SIM_RULE_UNMAP_IN_USE = 1 << 2,        /* unmap of a range that unfinished work names is a violation
 	                                        * (a clear bit: the work faults when it runs) */
@@ -46,9 +46,9 @@ enum sim_rule {
 	                                        * in no order, are a violation when the younger one runs first */
 	SIM_RULE_HOST_CALLS = 1 << 8,          /* inside a host function of a stream every slot but clock_ns is refused
 	                                        * with NOT_PERMITTED: CUDA may do so, but need not */
-	SIM_RULE_INFO_OF_LEGACY = 1 << 9,      /* [unverified] sim_capture_info of the legacy stream is a use of it, and
-	                                        * invalidates the captures of blocking streams (a clear bit: it only
-	                                        * returns CAPTURE) */
+	SIM_RULE_INFO_OF_LEGACY = 1 << 9,      /* sim_capture_info of the legacy stream is a use of it, and invalidates
+	                                        * the captures of blocking streams (a clear bit: it only returns CAPTURE,
+	                                        * as on an H200 with driver 580) */
 	SIM_RULES_ALL = (1 << 10) - 1
 };
 
@@ -61,7 +61,7 @@ typedef struct sim_figures {
 } sim_figures;
 
 /* The cost table that applies where none is named: its name in costs/. */
-#define SIM_DEFAULT_COSTS "a100"
+#define SIM_DEFAULT_COSTS "h200"
 
 typedef struct sim_config {
 	int devices;                 /* 1 .. 16; 0: 1 */

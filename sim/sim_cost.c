@@ -17,7 +17,7 @@
 #include "error.h"
 
 /* The shipped tables: X(label, name of the file in costs/). */
-#define SIM_COST_TABLES(X) X(a100, "a100") X(slow_create, "slow-create") X(wsl2, "wsl2")
+#define SIM_COST_TABLES(X) X(h200, "h200") X(a100, "a100") X(slow_create, "slow-create") X(wsl2, "wsl2")
 
 /* The assembler finds the files by the compiler's include path. The labels are global, so that link-time optimisation
  * may move their users elsewhere, and hidden, so that no other library sees them. */

@@ -65,6 +65,7 @@ struct contract_case {
 };
 
 #define NEVER_ON_GPU "never run on a GPU"
+#define ON_H200 "passed on an NVIDIA H200, driver 580.159.04"
 
 /* Each list ends with a name of NULL. */
 extern const struct contract_case contract_device_cases[];

@@ -164,17 +164,17 @@ static void primary_context_outlives_one_of_two_users(struct contract_env *env)
 }
 
 const struct contract_case contract_device_cases[] = {
-	{"device_facts_are_sane", device_facts_are_sane, NEVER_ON_GPU},
-	{"absent_devices_are_refused", absent_devices_are_refused, NEVER_ON_GPU},
-	{"device_reaches_itself", device_reaches_itself, NEVER_ON_GPU},
-	{"clock_does_not_go_back", clock_does_not_go_back, NEVER_ON_GPU},
-	{"thread_without_context_stays_without", thread_without_context_stays_without, NEVER_ON_GPU},
-	{"current_context_is_kept", current_context_is_kept, NEVER_ON_GPU},
-	{"failed_call_keeps_current_context", failed_call_keeps_current_context, NEVER_ON_GPU},
-	{"any_thread_may_call", any_thread_may_call, NEVER_ON_GPU},
+	{"device_facts_are_sane", device_facts_are_sane, ON_H200},
+	{"absent_devices_are_refused", absent_devices_are_refused, ON_H200},
+	{"device_reaches_itself", device_reaches_itself, ON_H200},
+	{"clock_does_not_go_back", clock_does_not_go_back, ON_H200},
+	{"thread_without_context_stays_without", thread_without_context_stays_without, ON_H200},
+	{"current_context_is_kept", current_context_is_kept, ON_H200},
+	{"failed_call_keeps_current_context", failed_call_keeps_current_context, ON_H200},
+	{"any_thread_may_call", any_thread_may_call, ON_H200},
 	{"retain_prefers_wanted_then_current_then_primary", retain_prefers_wanted_then_current_then_primary,
-	 NEVER_ON_GPU},
+	 ON_H200},
 	{"primary_context_outlives_one_of_two_users", primary_context_outlives_one_of_two_users,
-	 NEVER_ON_GPU},
+	 ON_H200},
 	{NULL, NULL, NULL},
 };

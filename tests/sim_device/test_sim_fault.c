@@ -195,7 +195,7 @@ static void test_a_file_that_is_no_cost_table(void **state)
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		assert_int_equal(open_with_table(bad[i], path, &s), TRZ_ERROR_BAD_INPUT);
 		assert_non_null(strstr(trz_last_error(), path));
-		assert_non_null(strstr(trz_last_error(), "shipped are a100"));
+		assert_non_null(strstr(trz_last_error(), "shipped are h200"));
 	}
 	sim_config empty = {.costs = "/dev/null"}, folder = {.costs = "/tmp"};
 	assert_int_equal(sim_open(&empty, &s), TRZ_ERROR_BAD_INPUT);
