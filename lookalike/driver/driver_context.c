@@ -5,6 +5,7 @@
 #include "driver_lookalike.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "bits.h"
 
@@ -232,12 +233,35 @@ cuda_result cuCtxSynchronize(void)
 
 /* ---- what contexts say ------------------------------------------------------------ */
 
+/* Flags that were set, newest first; they stay, since the simulator never uses a context's value again. */
+struct context_flags {
+	struct context_flags *next;
+	trz_context context;
+	unsigned flags;
+};
+static _Atomic(struct context_flags *) all_flags;
+
 cuda_result cuCtxGetFlags(unsigned *flags)
 {
 	LOOK_ENTER(cuCtxGetFlags);
 	LOOK_NEED(flags, INVALID_VALUE);
 	LOOK_NEED(look_context(), INVALID_CONTEXT);
-	*flags = 0;
+	const struct context_flags *f = all_flags;
+	while (f && f->context != look_context())
+		f = f->next;
+	*flags = f ? f->flags : 0;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuCtxSetFlags(unsigned flags)
+{
+	LOOK_ENTER(cuCtxSetFlags);
+	LOOK_NEED(look_context(), INVALID_CONTEXT);
+	struct context_flags *f = malloc(sizeof *f);
+	LOOK_NEED(f, OUT_OF_MEMORY);
+	*f = (struct context_flags){all_flags, look_context(), flags};
+	while (!atomic_compare_exchange_weak(&all_flags, &f->next, f))
+		continue;
 	return TRZ_CUDA_SUCCESS;
 }
 

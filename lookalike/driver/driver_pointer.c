@@ -158,12 +158,14 @@ cuda_result cuPointerGetAttributes(unsigned count, int *attributes, void **data,
 	return TRZ_CUDA_SUCCESS;
 }
 
+/* Mapped memory does not take the attribute; measured on an H200, driver 580.159.04. */
 cuda_result cuPointerSetAttribute(const void *value, int attribute, cuda_addr address)
 {
 	struct sim_place place;
 	LOOK_ENTER(cuPointerSetAttribute);
 	LOOK_NEED(value && attribute == TRZ_CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && sim_place_at(look.sim, address, &place),
 	          INVALID_VALUE);
+	LOOK_NEED(place.plain, NOT_SUPPORTED);
 	struct waiting *w = *(const bool *)value && !waits(&place) ? malloc(sizeof *w) : NULL;
 	if (w) {
 		w->generation = place.generation;

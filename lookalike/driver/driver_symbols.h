@@ -58,6 +58,7 @@ typedef void cuda_function(void *);
 	X(cuCtxGetDevice, cuCtxGetDevice, 2000, (cuda_device *))                                                \
 	X(cuCtxGetDevice, cuCtxGetDevice_v2, 13000, (cuda_device *, void *))                                    \
 	X(cuCtxGetFlags, cuCtxGetFlags, 7000, (unsigned *))                                                     \
+	X(cuCtxSetFlags, cuCtxSetFlags, 12010, (unsigned))                                                      \
 	X(cuCtxRecordEvent, cuCtxRecordEvent, 12050, (void *, void *))                                          \
 	X(cuCtxGetId, cuCtxGetId, 12000, (void *, unsigned long long *))                                        \
 	X(cuCtxGetApiVersion, cuCtxGetApiVersion, 3020, (void *, unsigned *))                                   \

@@ -263,8 +263,10 @@ trz_cudaError_t trz_cudaStreamDestroy(trz_cudaStream_t stream)
 void trz_cudaEnd(void)
 {
 	void *context = NULL;
-	if (native_load() && native_driver.cuCtxGetCurrent(&context) == TRZ_CUDA_SUCCESS && context)
-		native_end_context(context);
+	if (!native_load() || native_driver.cuCtxGetCurrent(&context) != TRZ_CUDA_SUCCESS || !context)
+		return;
+	native_end_context(context);
+	native_ended();
 }
 
 void trz_cudaOpenHeap(int device, int on)

@@ -31,6 +31,7 @@ struct native_heap {
 	void *pool;               /* the default pool of the device */
 	int device;
 	bool primary;             /* the context is the device's primary one */
+	atomic_bool sync_memops;  /* the program has asked for CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
 	_Atomic(struct native_late *) late;  /* what was freed during captures, and awaits its uses (native_late.c) */
 	/* Bytes allocated in the order of streams: now; the most since the program last reset either of the pool's two
 	 * peaks; and for each of the two, the most from its own reset until then. */
@@ -59,9 +60,11 @@ enum native_place native_look(cuda_addr address, struct native_heap **heap, trz_
 /* Calls `look` for each open heap. */
 void native_each(void (*look)(struct native_heap *heap, void *argument), void *argument);
 
-/* Closes the heap of a context that is about to end; the second, that of a device's primary context. */
+/* Closes the heap of a context that is about to end; the second, that of a device's primary context. Until the call of
+ * native_ended, no heap is opened: another thread could open one for the context, which would then outlive it. */
 void native_end_context(void *context);
 void native_end_primary(int device);
+void native_ended(void);
 
 /* The process uses the device: it has a context there. CUDA can copy plain memory between all devices that a process
  * uses, mapped memory only between devices that may access it. So from here on this device may access the memory of all

@@ -17,7 +17,8 @@ enum { STREAM_NON_BLOCKING = 1 };
 
 static struct native_heap places[NATIVE_HEAPS];
 static atomic_uint place_count;   /* places that have ever been used; the others are free */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards changes of both */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards changes of both, and `endings` */
+static unsigned endings;          /* contexts that are about to end: meanwhile no heap is opened */
 static atomic_bool stopped;
 
 static const trz_driver *cuda;    /* the driver's table */
@@ -195,6 +196,7 @@ static void clear(struct native_heap *h)
 	h->heap = NULL;
 	h->host_id = 0;
 	h->pool = NULL;
+	atomic_store(&h->sync_memops, false);
 	atomic_store(&h->async, 0);
 	atomic_store(&h->async_most, 0);
 	atomic_store(&h->used_before, 0);
@@ -266,7 +268,7 @@ static struct native_heap *add(void *context)
 	pthread_mutex_lock(&lock);
 	begin();
 	struct native_heap *h = find(context);
-	if (!h && !atomic_load(&stopped) && (h = free_place())) {
+	if (!h && !endings && !atomic_load(&stopped) && (h = free_place())) {
 		clear(h);
 		h->own = context;
 		made = open_heap(h, context);
@@ -416,8 +418,24 @@ static void end(struct native_heap *h)
 	atomic_store(&h->context, NULL);
 }
 
+/* A heap that another thread is opening is there when this returns. */
+static void begin_ending(void)
+{
+	pthread_mutex_lock(&lock);
+	endings++;
+	pthread_mutex_unlock(&lock);
+}
+
+void native_ended(void)
+{
+	pthread_mutex_lock(&lock);
+	endings--;
+	pthread_mutex_unlock(&lock);
+}
+
 void native_end_context(void *context)
 {
+	begin_ending();
 	struct native_heap *h = is_off() || !context ? NULL : find(context);
 	if (h && take_away(h, context))
 		end(h);
@@ -425,6 +443,7 @@ void native_end_context(void *context)
 
 void native_end_primary(int device)
 {
+	begin_ending();
 	for (unsigned i = 0; i < used_places() && !is_off(); i++) {
 		void *context = atomic_load(&places[i].context);
 		if (places[i].primary && places[i].device == device && take_away(&places[i], context))

@@ -14,9 +14,11 @@
 #include "relink.h"
 
 enum {
-	ATTRIBUTE_CONTEXT = 1, ATTRIBUTE_RANGE_START = 11, ATTRIBUTE_RANGE_SIZE = 12,  /* CU_POINTER_ATTRIBUTE_* */
-	ATTRIBUTE_HANDLE_TYPES = 14, ATTRIBUTE_MEMPOOL = 17
+	ATTRIBUTE_CONTEXT = 1, ATTRIBUTE_SYNC_MEMOPS = 6, ATTRIBUTE_RANGE_START = 11,  /* CU_POINTER_ATTRIBUTE_* */
+	ATTRIBUTE_RANGE_SIZE = 12, ATTRIBUTE_HANDLE_TYPES = 14, ATTRIBUTE_MEMPOOL = 17
 };
+
+enum { CONTEXT_SYNC_MEMOPS = 0x80 };  /* CU_CTX_SYNC_MEMOPS */
 
 /* ---- beginning and end ------------------------------------------------------------------------------------------ */
 
@@ -188,6 +190,9 @@ static bool tell(void *value, int attribute, const struct native_heap *h, const 
 	case ATTRIBUTE_CONTEXT:
 		*(void **)value = h->own;
 		return true;
+	case ATTRIBUTE_SYNC_MEMOPS:
+		*(int *)value = atomic_load(&h->sync_memops);
+		return true;
 	case ATTRIBUTE_RANGE_START:
 		*(cuda_addr *)value = (uintptr_t)info->base;
 		return true;
@@ -236,6 +241,52 @@ cuda_result cuPointerGetAttributes(unsigned count, int *attributes, void **value
 		tell(values[i], attributes[i], h, &info);
 	native_leave();
 	return result;
+}
+
+struct flag_calls {
+	cuda_result (*get)(unsigned *);
+	cuda_result (*set)(unsigned);
+};
+
+/* Makes copies and fills of a heap's memory wait until they are done. Mapped memory takes no such attribute, but its
+ * context has a flag for all memory, which drivers have from CUDA 12.1 on. It stays set: others may rely on it. */
+static cuda_result wait_for_copies(struct native_heap *h, const struct flag_calls *flag)
+{
+	unsigned flags = 0;
+	void *popped;
+	if (!flag->get || !flag->set)
+		return TRZ_CUDA_ERROR_NOT_SUPPORTED;
+	cuda_result result = native_driver.cuCtxPushCurrent_v2(h->own);
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	result = flag->get(&flags);
+	if (result == TRZ_CUDA_SUCCESS)
+		result = flag->set(flags | CONTEXT_SYNC_MEMOPS);
+	native_driver.cuCtxPopCurrent_v2(&popped);
+	if (result == TRZ_CUDA_SUCCESS)
+		atomic_store(&h->sync_memops, true);
+	return result;
+}
+
+cuda_result cuPointerSetAttribute(const void *value, int attribute, cuda_addr address)
+{
+	struct native_heap *h;
+	trz_pointer_info info;
+	cuda_result result = TRZ_CUDA_SUCCESS;
+	ENTER(cuPointerSetAttribute);
+	const struct flag_calls flag = {
+		(cuda_result(*)(unsigned *))native_symbol("cuCtxGetFlags"),
+		(cuda_result(*)(unsigned))native_symbol("cuCtxSetFlags"),
+	};
+	native_enter();
+	enum native_place place = native_look(address, &h, &info);
+	bool heaps = place == NATIVE_LIVE && value && attribute == ATTRIBUTE_SYNC_MEMOPS;
+	if (heaps && *(const int *)value)
+		result = wait_for_copies(h, &flag);
+	native_leave();
+	if (place == NATIVE_DEAD)
+		return TRZ_CUDA_ERROR_INVALID_VALUE;
+	return heaps ? result : REAL(cuPointerSetAttribute)(value, attribute, address);
 }
 
 /* CUDA's older way of sharing works only for the driver's own allocations. From here on it makes them. */
@@ -373,69 +424,79 @@ static void end_primary(cuda_device device)
 	native_end_primary(device);
 }
 
-static void note_release(cuda_device device)
+static bool is_last_release(cuda_device device)
 {
-	if (device >= 0 && device < NATIVE_DEVICES && atomic_load(&retained[device]) > 0 &&
-	    atomic_fetch_sub(&retained[device], 1) == 1)
+	return device >= 0 && device < NATIVE_DEVICES && atomic_load(&retained[device]) > 0 &&
+	       atomic_fetch_sub(&retained[device], 1) == 1;
+}
+
+static cuda_result release(preload_type_cuDevicePrimaryCtxRelease *real, cuda_device device)
+{
+	bool last = is_last_release(device);
+	if (last)
 		end_primary(device);
+	cuda_result result = real(device);
+	if (last)
+		native_ended();
+	return result;
 }
 
 cuda_result cuDevicePrimaryCtxRelease(cuda_device device)
 {
 	ENTER(cuDevicePrimaryCtxRelease);
-	note_release(device);
-	return REAL(cuDevicePrimaryCtxRelease)(device);
+	return release(REAL(cuDevicePrimaryCtxRelease), device);
 }
 
 cuda_result cuDevicePrimaryCtxRelease_v2(cuda_device device)
 {
 	ENTER(cuDevicePrimaryCtxRelease_v2);
-	note_release(device);
-	return REAL(cuDevicePrimaryCtxRelease_v2)(device);
+	return release(REAL(cuDevicePrimaryCtxRelease_v2), device);
 }
 
-static void note_reset(cuda_device device)
+static cuda_result reset(preload_type_cuDevicePrimaryCtxReset *real, cuda_device device)
 {
 	if (device < 0 || device >= NATIVE_DEVICES)
-		return;
+		return real(device);
 	event_order_forget_all();
 	atomic_store(&retained[device], 0);
 	end_primary(device);
+	cuda_result result = real(device);
+	native_ended();
+	return result;
 }
 
 cuda_result cuDevicePrimaryCtxReset(cuda_device device)
 {
 	ENTER(cuDevicePrimaryCtxReset);
-	note_reset(device);
-	return REAL(cuDevicePrimaryCtxReset)(device);
+	return reset(REAL(cuDevicePrimaryCtxReset), device);
 }
 
 cuda_result cuDevicePrimaryCtxReset_v2(cuda_device device)
 {
 	ENTER(cuDevicePrimaryCtxReset_v2);
-	note_reset(device);
-	return REAL(cuDevicePrimaryCtxReset_v2)(device);
+	return reset(REAL(cuDevicePrimaryCtxReset_v2), device);
 }
 
-static void note_destroy(void *context)
+static cuda_result destroy(preload_type_cuCtxDestroy *real, void *context)
 {
 	preload_forget_captures(context);
 	native_end_context(context);
 	event_order_forget_all();
+	cuda_result result = real(context);
+	native_ended();
+	return result;
 }
 
 cuda_result cuCtxDestroy(void *context)
 {
 	ENTER(cuCtxDestroy);
-	note_destroy(context);
-	return REAL(cuCtxDestroy)(context);
+	return destroy(REAL(cuCtxDestroy), context);
 }
 
 cuda_result cuCtxDestroy_v2(void *context)
 {
 	ENTER(cuCtxDestroy_v2);
-	note_destroy(context);
-	return REAL(cuCtxDestroy_v2)(context);
+	return destroy(REAL(cuCtxDestroy_v2), context);
 }
 
 /* Uses of contexts beyond the first (cuCtxAttach). Once one has found no place (`full`), nobody knows which cuCtxDetach
@@ -497,7 +558,7 @@ cuda_result cuCtxDetach(void *context)
 	ENTER(cuCtxDetach);
 	if (context && native_load() && native_driver.cuCtxGetCurrent(&current) == TRZ_CUDA_SUCCESS && current == context &&
 	    note_detach(context))
-		note_destroy(context);
+		return destroy(REAL(cuCtxDetach), context);
 	return REAL(cuCtxDetach)(context);
 }
 

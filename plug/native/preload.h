@@ -57,6 +57,7 @@ struct preload_launch;
 	X(cuMemGetAddressRange, cuMemGetAddressRange_v2, 3020, 0, (cuda_addr *, size_t *, cuda_addr))                  \
 	X(cuPointerGetAttribute, cuPointerGetAttribute, 4000, 0, (void *, int, cuda_addr))                             \
 	X(cuPointerGetAttributes, cuPointerGetAttributes, 7000, 0, (unsigned, int *, void **, cuda_addr))              \
+	X(cuPointerSetAttribute, cuPointerSetAttribute, 6000, 0, (const void *, int, cuda_addr))                       \
 	X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, 0, (struct preload_ipc *, cuda_addr))                            \
 	X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, 0, (void *, size_t))                                                \
 	X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020, 0, (void *, int, void *))                               \

@@ -2,10 +2,12 @@
 """Programs that know nothing of terrazzo, with libterrazzo_preload preloaded: they do the same as without it, and
 terrazzo serves them."""
 import ctypes
+import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -84,6 +86,13 @@ class Preloaded(unittest.TestCase):
                         done = run("edges", case, variables={"LD_PRELOAD": preload}, devices=2, scalars="real", **work)
                         self.assertEqual(done.returncode, 0, done.stderr)
                         self.assertEqual(done.stdout, "all right\n" * (2 if case == "exec" else 1))
+
+    def test_a_reset_leaves_no_heap_behind(self):
+        """Each heap has a stream of its own. Only the last heap lives to the end, of the context after the resets."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.passes("edges", "reset", variables={"LD_PRELOAD": PRELOAD}, report=folder)
+            calls = json.loads(next(Path(folder).glob("*.json")).read_text())["calls"]
+        self.assertEqual(calls["cuStreamCreate"] - calls["cuStreamDestroy"], 1)
 
     def test_devices_that_do_not_reach_each_other(self):
         """Or could, but the driver refuses it: more than eight are connected."""
