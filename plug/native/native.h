@@ -47,7 +47,7 @@ struct native_heap *native_current(void);
 /* The heap of a stream's context; NULL as above. */
 struct native_heap *native_of_stream(void *stream);
 
-/* The heap that may hold an address: the only one; of several the one that does, or NULL. */
+/* The heap in whose memory an address may lie: the only one; of several the one in whose memory it does, or NULL. */
 struct native_heap *native_owner(cuda_addr address);
 
 /* The heap of a context; NULL as above. */

@@ -348,6 +348,7 @@ static bool is_open(const struct native_heap *h)
 
 struct native_heap *native_owner(cuda_addr address)
 {
+	struct native_heap *found;
 	trz_pointer_info info;
 	unsigned count = used_places();
 	if (count == 0 || is_off())
@@ -358,7 +359,7 @@ struct native_heap *native_owner(cuda_addr address)
 		if (is_open(&places[i]) &&
 		    trz_query(places[i].heap, (const void *)address, &info) == TRZ_OK)
 			return &places[i];
-	return NULL;
+	return native_look(address, &found, &info) == NATIVE_ELSEWHERE ? NULL : found;
 }
 
 enum native_place native_look(cuda_addr address, struct native_heap **heap, trz_pointer_info *info)

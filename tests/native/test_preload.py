@@ -25,7 +25,7 @@ def served(text):
 
 CASES = ("plain", "exit", "threads", "fork", "exec", "dlclose", "peers", "reset", "reset during work", "captures",
          "reset during a capture", "detach", "fill", "a pool chosen",
-         "small stacks")
+         "small stacks", "freed twice")
 
 
 class Preloaded(unittest.TestCase):
@@ -86,6 +86,10 @@ class Preloaded(unittest.TestCase):
                         done = run("edges", case, variables={"LD_PRELOAD": preload}, devices=2, scalars="real", **work)
                         self.assertEqual(done.returncode, 0, done.stderr)
                         self.assertEqual(done.stdout, "all right\n" * (2 if case == "exec" else 1))
+
+    def test_plain_memory_that_is_freed_twice_stays_the_heaps(self):
+        variables = {"LD_PRELOAD": PRELOAD, "TERRAZZO_CONF": "vmm:off"}
+        self.passes("edges", "freed twice", variables=variables, devices=2)
 
     def test_a_reset_leaves_no_heap_behind(self):
         """Each heap has a stream of its own. Only the last heap lives to the end, of the context after the resets."""

@@ -284,6 +284,30 @@ static void use_peers(void)
 	use(6);
 }
 
+/* What is freed twice is nobody's; least of all may the driver be asked to free what lies there. */
+static void free_twice(void)
+{
+	enum { COUNT = 3 };
+	void *list[COUNT], *other;
+	for (int device = 1; device >= 0; device--) {
+		MUST(cudaSetDevice(device));
+		MUST(cudaMalloc(&other, MIB));
+	}
+	for (int i = 0; i < COUNT; i++)
+		MUST(cudaMalloc(&list[i], 20 * MIB));
+	for (int i = 0; i < COUNT; i++) {
+		MUST(cudaFree(list[i]));
+		GIVES(INVALID_VALUE, cudaFree(list[i]));
+		GIVES(INVALID_VALUE, cudaFreeAsync(list[i], NULL));
+	}
+	for (int i = 0; i < COUNT; i++) {
+		MUST(cudaMalloc(&list[i], 20 * MIB));
+		MUST(cudaMemset(list[i], i, 20 * MIB));
+		check_filled(list[i], 20 * MIB, i);
+	}
+	use(15);
+}
+
 /* ---- resets ---- */
 
 static atomic_bool over;
@@ -509,6 +533,7 @@ int main(int count, char **arguments)
 		{"reset during work", reset_during_work}, {"captures", capture_beside_others},
 		{"reset during a capture", reset_during_capture}, {"detach", detach}, {"fill", fill},
 		{"a pool chosen", choose_a_pool}, {"small stacks", make_threads_with_small_stacks},
+		{"freed twice", free_twice},
 	};
 	CHECK(count == 2);
 	begin();
