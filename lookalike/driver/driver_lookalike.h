@@ -89,6 +89,9 @@ int look_device_of(int number);
 /* driver_context.c: the calling thread's current context (NULL: none); the context of a stream or an event. */
 trz_context look_context(void);
 trz_context look_stream_context(void *stream);
+/* The green context that is current in the thread, or that a stream was made in; NULL: none. */
+void *look_green(void);
+void *look_stream_green(void *stream);
 trz_context look_event_context(void *event);
 /* Whether `device` has been allowed to reach the plain memory of `peer`. */
 bool look_peer_enabled(int device, int peer);

@@ -160,7 +160,7 @@ cuda_result cuEventElapsedTime_v2(float *milliseconds, void *start, void *end)
 /* A stream's facts that the simulator does not keep. */
 struct stream_facts {
 	struct stream_facts *next;
-	void *stream;
+	void *stream, *green;
 	unsigned flags;
 	int priority;
 };
@@ -185,7 +185,7 @@ cuda_result cuStreamCreateWithPriority(void **stream, unsigned flags, int priori
 		free(f);
 		return result;
 	}
-	*f = (struct stream_facts){.stream = *stream, .flags = flags, .priority = priority};
+	*f = (struct stream_facts){.stream = *stream, .green = look_green(), .flags = flags, .priority = priority};
 	pthread_mutex_lock(&facts.lock);
 	f->next = facts.first;
 	facts.first = f;
@@ -278,18 +278,50 @@ cuda_result cuStreamGetCtx(void *stream, void **context)
 {
 	LOOK_ENTER(cuStreamGetCtx);
 	LOOK_NEED(context, INVALID_VALUE);
+	void *green;
+	cuda_result result = cuStreamGetCtx_v2(stream, context, &green);
+	if (result == TRZ_CUDA_SUCCESS && green)
+		*context = green;
+	return result;
+}
+
+void *look_stream_green(void *stream)
+{
+	return (uintptr_t)stream <= 2 ? look_green() : facts_of(stream, false).green;
+}
+
+cuda_result cuStreamGetCtx_v2(void *stream, void **context, void **green)
+{
+	LOOK_ENTER(cuStreamGetCtx_v2);
+	LOOK_NEED(context && green, INVALID_VALUE);
 	*context = look_stream_context(stream);
 	LOOK_NEED(*context, INVALID_CONTEXT);
-	bool legacy = (uintptr_t)stream <= 1;
+	*green = look_stream_green(stream);
+	bool legacy = (uintptr_t)stream <= 1;  /* a captured stream tells */
 	return legacy ? look_result(sim_stream_ask(look.sim, *context, stream)) : TRZ_CUDA_SUCCESS;
 }
 
-/* `green`: always NULL, since there are no green contexts. */
-cuda_result cuStreamGetCtx_v2(void *stream, void **context, void **green)
+cuda_result cuStreamGetGreenCtx(void *stream, void **green)
 {
+	LOOK_ENTER(cuStreamGetGreenCtx);
 	LOOK_NEED(green, INVALID_VALUE);
-	*green = NULL;
-	return cuStreamGetCtx(stream, context);
+	*green = look_stream_green(stream);
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuGreenCtxStreamCreate(void **stream, void *green, unsigned flags, int priority)
+{
+	void *context, *popped;
+	LOOK_ENTER(cuGreenCtxStreamCreate);
+	LOOK_NEED(flags == TRZ_CU_STREAM_NON_BLOCKING, INVALID_VALUE);
+	cuda_result result = cuCtxFromGreenCtx(&context, green);
+	if (result == TRZ_CUDA_SUCCESS)
+		result = cuCtxPushCurrent_v2(context);
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	result = cuStreamCreateWithPriority(stream, flags, priority);
+	cuCtxPopCurrent_v2(&popped);
+	return result;
 }
 
 cuda_result cuStreamGetDevice(void *stream, cuda_device *device)

@@ -159,6 +159,11 @@ typedef void cuda_function(void *);
 	X(cuStreamGetCtx, cuStreamGetCtx, 9020, (void *, void **))                                              \
 	X(cuStreamGetCtx, cuStreamGetCtx_v2, 12050, (void *, void **, void **))                                 \
 	X(cuStreamGetDevice, cuStreamGetDevice, 12080, (void *, cuda_device *))                                 \
+	X(cuGreenCtxCreate, cuGreenCtxCreate, 12040, (void **, void *, cuda_device, unsigned))                  \
+	X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040, (void *))                                                \
+	X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040, (void **, void *))                                       \
+	X(cuGreenCtxStreamCreate, cuGreenCtxStreamCreate, 12050, (void **, void *, unsigned, int))              \
+	X(cuStreamGetGreenCtx, cuStreamGetGreenCtx, 12040, (void *, void **))                                   \
 	X(cuStreamGetFlags, cuStreamGetFlags, 5050, (void *, unsigned *))                                       \
 	X(cuStreamGetPriority, cuStreamGetPriority, 5050, (void *, int *))                                      \
 	X(cuStreamWriteValue32, cuStreamWriteValue32_v2, 11070, (void *, cuda_addr, uint32_t, unsigned))        \

@@ -24,6 +24,7 @@ static void load(void)
 	all = all && found.name;
 	NATIVE_DRIVER_CALLS(NATIVE_FIND)
 #undef NATIVE_FIND
+	found.cuStreamGetCtx_v2 = (cuda_result(*)(void *, void **, void **))native_symbol("cuStreamGetCtx_v2");
 	pthread_mutex_lock(&lock);
 	if (!atomic_load(&tried)) {
 		native_driver = found;

@@ -48,6 +48,7 @@ struct native_driver {
 #define NATIVE_FIELD(name, parameters) cuda_result(*name) parameters;
 	NATIVE_DRIVER_CALLS(NATIVE_FIELD)
 #undef NATIVE_FIELD
+	cuda_result (*cuStreamGetCtx_v2)(void *stream, void **context, void **green);  /* from CUDA 12.5 on */
 };
 
 /* Valid once native_load() has returned true. */

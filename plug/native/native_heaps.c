@@ -138,8 +138,23 @@ static bool open_or_tell(const trz_open_params *params, trz_heap **heap)
 	return false;
 }
 
-/* Opens a heap. It needs its host stream before its first allocation; none of the calls may disturb a capture of this
- * thread. */
+/* The context of a stream; *green: the green context, a share of the device, whose stream it is, or NULL. What is
+ * allocated there is the primary context's, which is the stream's context then. */
+static cuda_result context_of(void *stream, void **context, void **green)
+{
+	*green = NULL;
+	return native_driver.cuStreamGetCtx_v2 ? native_driver.cuStreamGetCtx_v2(stream, context, green)
+	                                       : native_driver.cuStreamGetCtx(stream, context);
+}
+
+static bool is_green(void *stream)
+{
+	void *context, *green;
+	return context_of(stream, &context, &green) == TRZ_CUDA_SUCCESS && green;
+}
+
+/* Opens a heap, but not in a green context, which may end while its memory lives. It needs its host stream before its
+ * first allocation; none of the calls may disturb a capture of this thread. */
 static bool open_heap(struct native_heap *h, void *context)
 {
 	trz_capture_mode mode = TRZ_CAPTURE_RELAXED;
@@ -152,7 +167,7 @@ static bool open_heap(struct native_heap *h, void *context)
 	h->device = device;
 	h->primary = is_primary(device, context);
 	native_driver.cuDeviceGetDefaultMemPool(&h->pool, device);
-	bool opened = native_driver.cuStreamCreate(&host, STREAM_NON_BLOCKING) == TRZ_CUDA_SUCCESS &&
+	bool opened = native_driver.cuStreamCreate(&host, STREAM_NON_BLOCKING) == TRZ_CUDA_SUCCESS && !is_green(host) &&
 	              cuda->stream_id(cuda->self, context, host, &h->host_id) == TRZ_OK &&
 	              open_or_tell(&params, &h->heap);
 	if (opened)
@@ -314,10 +329,10 @@ struct native_heap *native_of_context(void *context)
 
 struct native_heap *native_of_stream(void *stream)
 {
-	void *context = NULL;
+	void *context = NULL, *green;
 	if ((uintptr_t)stream <= 2)
 		return native_current();
-	if (is_off() || native_driver.cuStreamGetCtx(stream, &context) != TRZ_CUDA_SUCCESS || !context)
+	if (is_off() || context_of(stream, &context, &green) != TRZ_CUDA_SUCCESS || !context)
 		return NULL;
 	return native_of_context(context);
 }

@@ -25,7 +25,7 @@ def served(text):
 
 CASES = ("plain", "exit", "threads", "fork", "exec", "dlclose", "peers", "reset", "reset during work", "captures",
          "reset during a capture", "detach", "fill", "a pool chosen",
-         "small stacks", "freed twice")
+         "small stacks", "freed twice", "green")
 
 
 class Preloaded(unittest.TestCase):
@@ -86,6 +86,10 @@ class Preloaded(unittest.TestCase):
                         done = run("edges", case, variables={"LD_PRELOAD": preload}, devices=2, scalars="real", **work)
                         self.assertEqual(done.returncode, 0, done.stderr)
                         self.assertEqual(done.stdout, "all right\n" * (2 if case == "exec" else 1))
+
+    def test_streams_of_green_contexts_are_served_by_the_primary_context(self):
+        counts = self.preloaded("edges", "green", devices=2)
+        self.assertEqual(counts["cuMemAllocAsync"][1], 0)
 
     def test_plain_memory_that_is_freed_twice_stays_the_heaps(self):
         variables = {"LD_PRELOAD": PRELOAD, "TERRAZZO_CONF": "vmm:off"}

@@ -22,6 +22,10 @@ int cuCtxDestroy_v2(void *context);
 int cuCtxAttach(void **context, unsigned flags);
 int cuCtxDetach(void *context);
 int cuCtxGetCurrent(void **context);
+int cuGreenCtxCreate(void **made, void *description, int device, unsigned flags);
+int cuGreenCtxDestroy(void *green);
+int cuCtxFromGreenCtx(void **context, void *green);
+int cuGreenCtxStreamCreate(void **stream, void *green, unsigned flags, int priority);
 int cuMemGetInfo_v2(size_t *free_bytes, size_t *total);
 int cuMemAlloc_v2(device_pointer *ptr, size_t size);
 int cuMemFree_v2(device_pointer ptr);
@@ -284,6 +288,40 @@ static void use_peers(void)
 	use(6);
 }
 
+/* What is allocated in a green context is the primary context's, and outlives the green one. The simulated driver asks
+ * nothing of the description of what a green context may use. */
+static void use_green_contexts(void)
+{
+	enum { CONTEXT = 1 };
+	void *green, *context, *primary, *stream, *owner, *p;
+	device_pointer q;
+	char description;
+	MUST(cudaSetDevice(0));
+	MUST(cudaFree(NULL));
+	MUST(cuCtxGetCurrent(&primary));
+	for (int round = 0; round < 3; round++) {
+		MUST(cuGreenCtxCreate(&green, &description, 0, 1));
+		MUST(cuCtxFromGreenCtx(&context, green));
+		MUST(cuGreenCtxStreamCreate(&stream, green, NON_BLOCKING, 0));
+		MUST(cudaMallocAsync(&p, MIB, stream));
+		MUST(cudaMemsetAsync(p, 8 + round, MIB, stream));
+		MUST(cuCtxSetCurrent(context));
+		MUST(cuMemAlloc_v2(&q, MIB));
+		MUST(cuPointerGetAttribute(&owner, CONTEXT, q));
+		CHECK(owner == primary);
+		MUST(cudaMemsetAsync((void *)q, 9 + round, MIB, stream));
+		MUST(cudaStreamSynchronize(stream));
+		MUST(cuCtxSetCurrent(primary));
+		check_filled(p, MIB, 8 + round);
+		MUST(cudaFreeAsync(p, stream));
+		MUST(cudaStreamDestroy(stream));
+		MUST(cuGreenCtxDestroy(green));
+		check_filled((void *)q, MIB, 9 + round);
+		MUST(cuMemFree_v2(q));
+	}
+	use(16);
+}
+
 /* What is freed twice is nobody's; least of all may the driver be asked to free what lies there. */
 static void free_twice(void)
 {
@@ -533,7 +571,7 @@ int main(int count, char **arguments)
 		{"reset during work", reset_during_work}, {"captures", capture_beside_others},
 		{"reset during a capture", reset_during_capture}, {"detach", detach}, {"fill", fill},
 		{"a pool chosen", choose_a_pool}, {"small stacks", make_threads_with_small_stacks},
-		{"freed twice", free_twice},
+		{"freed twice", free_twice}, {"green", use_green_contexts},
 	};
 	CHECK(count == 2);
 	begin();
