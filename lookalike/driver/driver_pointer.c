@@ -23,11 +23,15 @@ static bool waits(const struct sim_place *p)
 	return w != NULL;
 }
 
+/* Values that are true or false take an int; memory of pools belongs to no context. Both seen on an H200, driver
+ * 580.159.04. */
 static cuda_result device_attribute(void *data, int attribute, cuda_addr address, const struct sim_place *p)
 {
 	switch (attribute) {
 	case TRZ_CU_POINTER_ATTRIBUTE_CONTEXT:
-		*(void **)data = p->plain ? sim_plain_context(look.sim, address) : NULL;
+		*(void **)data = NULL;
+		if (p->plain && !look_pool_at(p->address, NULL, NULL))
+			*(void **)data = sim_plain_context(look.sim, address);
 		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
 		*(unsigned *)data = TRZ_CU_MEMORYTYPE_DEVICE;
@@ -43,17 +47,17 @@ static cuda_result device_attribute(void *data, int attribute, cuda_addr address
 		*(int *)data = p->device;
 		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-		*(bool *)data = p->plain && !look_pool_at(p->address, NULL, NULL);
+		*(int *)data = p->plain && !look_pool_at(p->address, NULL, NULL);
 		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_IS_MANAGED:
-		*(bool *)data = look_managed(address);
+		*(int *)data = look_managed(address);
 		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_HOST_POINTER:
 		LOOK_NEED(look_managed(address), INVALID_VALUE);
 		*(cuda_addr *)data = address;
 		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-		*(bool *)data = waits(p);
+		*(int *)data = waits(p);
 		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
 	case TRZ_CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
@@ -65,7 +69,7 @@ static cuda_result device_attribute(void *data, int attribute, cuda_addr address
 		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_MAPPED:
 	case TRZ_CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-		*(bool *)data = true;
+		*(int *)data = true;
 		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 		*(uint64_t *)data = p->export_kinds;
@@ -99,7 +103,7 @@ static cuda_result host_attribute(void *data, int attribute, cuda_addr address, 
 		*(int *)data = 0;
 		return cuCtxGetDevice(data);
 	case TRZ_CU_POINTER_ATTRIBUTE_IS_MANAGED:
-		*(bool *)data = false;
+		*(int *)data = false;
 		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
 		*(cuda_addr *)data = start;
@@ -108,7 +112,7 @@ static cuda_result host_attribute(void *data, int attribute, cuda_addr address, 
 		*(size_t *)data = size;
 		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_MAPPED:
-		*(bool *)data = true;
+		*(int *)data = true;
 		return TRZ_CUDA_SUCCESS;
 	default:
 		return TRZ_CUDA_ERROR_INVALID_VALUE;
@@ -142,7 +146,7 @@ cuda_result cuPointerGetAttributes(unsigned count, int *attributes, void **data,
 		case TRZ_CU_POINTER_ATTRIBUTE_MAPPED:
 		case TRZ_CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 		case TRZ_CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-			*(bool *)data[i] = false;
+			*(int *)data[i] = false;
 			break;
 		case TRZ_CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
 		case TRZ_CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:

@@ -173,7 +173,8 @@ cuda_error cudaPointerGetAttributes(struct rt_pointer *out, const void *address)
 		out->on_host = (void *)address;
 		return RT_SUCCESS;
 	}
-	bool host = type == TRZ_CU_MEMORYTYPE_HOST, managed = false;
+	bool host = type == TRZ_CU_MEMORYTYPE_HOST;
+	int managed = 0;
 	cuPointerGetAttribute(&managed, TRZ_CU_POINTER_ATTRIBUTE_IS_MANAGED, (uintptr_t)address);
 	out->type = host ? RT_MEMORY_HOST : managed ? RT_MEMORY_MANAGED : RT_MEMORY_DEVICE;
 	cuPointerGetAttribute(&out->device, TRZ_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, (uintptr_t)address);

@@ -188,7 +188,7 @@ static bool tell(void *value, int attribute, const struct native_heap *h, const 
 {
 	switch (attribute) {
 	case ATTRIBUTE_CONTEXT:
-		*(void **)value = h->own;
+		*(void **)value = info->stream == h->host ? h->own : NULL;  /* that of pools belongs to none */
 		return true;
 	case ATTRIBUTE_SYNC_MEMOPS:
 		*(int *)value = atomic_load(&h->sync_memops);

@@ -144,6 +144,12 @@ void check_driver_pointers(void)
 	holds("attributes/start", value_of(ptr + 5000, OF_RANGE_START) == ptr);
 	is("attributes/size", (long long)value_of(ptr + 5000, OF_RANGE_SIZE), 100000);
 	is("attributes/mapped", (long long)value_of(ptr, OF_MAPPED), 1);
+	value = UINT64_MAX;
+	must("cuPointerGetAttribute", cuPointerGetAttribute(&value, OF_MAPPED, ptr));
+	is("attributes/truth_takes_an_int", (long long)(uint32_t)value, 1);
+	value = UINT64_MAX;
+	must("cuPointerGetAttribute", cuPointerGetAttribute(&value, OF_SYNC_MEMOPS, ptr));
+	is("attributes/sync_takes_an_int", (long long)(uint32_t)value, 0);
 	is("attributes/handle_types", (long long)value_of(ptr, OF_HANDLE_TYPES), 0);
 	is("attributes/pool", (long long)value_of(ptr, OF_POOL), 0);
 	is("attributes/legacy_ipc", (long long)value_of(ptr, OF_LEGACY_IPC), 1);
@@ -158,6 +164,7 @@ void check_driver_pointers(void)
 	must("cudaDeviceGetDefaultMemPool", cudaDeviceGetDefaultMemPool(&pool, 0));
 	is("attributes/async_type", (long long)value_of(async, OF_MEMORY_TYPE), 2);
 	holds("attributes/async_pool", value_of(async, OF_POOL) == (uint64_t)(uintptr_t)pool);
+	is("attributes/async_context", (long long)value_of(async, OF_CONTEXT), 0);
 	is("attributes/async_legacy_ipc", (long long)value_of(async, OF_LEGACY_IPC), 0);
 	must("cuMemFreeAsync", cuMemFreeAsync(async, NULL));
 	must("cuMemFree", cuMemFree_v2(other));
