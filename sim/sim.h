@@ -326,6 +326,9 @@ uint64_t sim_nudge(sim *s, uint64_t items);
  * events ago (lag 0: all that is ready). Items still stay in order within their stream and behind waits. */
 void sim_tick(sim *s, uint64_t lag);
 
+/* The stream's id, which the driver would not tell of a captured one; 0: it does not exist. */
+uint64_t sim_stream_id(sim *s, trz_context c, trz_stream st);
+
 /* What a question about a stream other than for its capture and priority does to captures: that of the stream itself
  * ends, in any mode; one about the legacy stream is a use of it. CAPTURE: so it was. */
 trz_status sim_stream_ask(sim *s, trz_context c, trz_stream st);

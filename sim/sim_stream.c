@@ -474,6 +474,16 @@ trz_status sim_event_elapsed(sim *s, trz_event from, trz_event to, int64_t *ns)
 	return sim_leave(&call);
 }
 
+uint64_t sim_stream_id(sim *s, trz_context context, trz_stream stream)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	struct sim_stream *st = NULL;
+	call.status = sim_stream_find_any(s, context, stream, &st);
+	uint64_t id = call.status == TRZ_OK ? st->id : 0;
+	sim_leave(&call);
+	return id;
+}
+
 trz_status sim_stream_ask(sim *s, trz_context context, trz_stream stream)
 {
 	struct sim_call call = sim_enter(s, SIM_SLOTS);

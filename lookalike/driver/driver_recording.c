@@ -110,10 +110,7 @@ static bool is_legacy(const void *stream)
 
 static uint64_t key_of(trz_context context, void *stream)
 {
-	uint64_t id = 0;
-	if (!is_legacy(stream))
-		look.table->stream_id(look.table->self, context, stream, &id);
-	return id;
+	return is_legacy(stream) ? 0 : sim_stream_id(look.sim, context, stream);
 }
 
 static bool is_wanted(void)

@@ -204,7 +204,7 @@ class Program(Case):
         self.assertEqual({row[0] for row in rows[1:]}, {file.stem for file in (SOURCE / "sim" / "costs").iterdir()})
         for row in rows[1:]:
             self.assertEqual(sum(map(int, row[1:4])), int(row[4]))
-        self.assertEqual(self.run_cli("costs", "a100").splitlines()[1].split(), rows[1])
+        self.assertIn(self.run_cli("costs", "a100").splitlines()[1].split(), rows[1:])
         self.assert_fails("no_such_table", "costs", "no_such_table")
         self.assert_fails(f"cost table {self.folder} is neither shipped", "costs", self.folder)
         self.assert_fails("no cost table: it has no entry", "costs", self.file("empty.ini", b""))

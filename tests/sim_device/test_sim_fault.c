@@ -216,7 +216,7 @@ static void test_clock_always_advances(void **state)
 	uint64_t spent = sim_driver_time_ns(f.s);
 	make_handle(&f, granule);
 	spent = sim_driver_time_ns(f.s) - spent;
-	assert_int_equal(spent, 29200);
+	assert_true(spent > 0);
 	assert_int_equal(f.d->clock_ns(f.self, &c), TRZ_OK);
 	assert_true(c >= b + spent);
 	fixture_close(&f);
