@@ -27,7 +27,7 @@ from comparison.peer_build import BUILD, SOURCE, WORK, Missing, all_allocators, 
     torch_version
 
 TRACES = SOURCE / "bench" / "traces"
-COSTS = "a100,slow-create,wsl2"
+COSTS = f"{harness_runs.COSTS},a100,slow-create,wsl2"
 LAGS = "0,500"
 QUICK_TRACES = ("resnet50", "fsdp_like")
 QUICK_HARD = ("lru_cache", "detection", "pipeline", "rmm_random_64MiB_1000")
@@ -104,7 +104,7 @@ class Bench:
         if "peak_reserved_bytes" in row:
             return
         found = harness_runs.replay(allocator, trace, lag)
-        times = {"a100": found.pop("driver_time_ns", None)}
+        times = {harness_runs.COSTS: found.pop("driver_time_ns", None)}
         row.update(found, lower_bound_bytes=lower or found.get("peak_allocated_bytes"))
         other_costs = allocator.fits and kind != "rmm" and lag == 0 and "failed" not in found
         for costs in self.arguments.costs if other_costs else ():
@@ -139,7 +139,7 @@ class Bench:
     def micro(self, name, allocator):
         divisor = QUICK_DIVISOR if self.arguments.quick else 1
         found = harness_runs.harness(allocator, "--micro", name, "--divisor", divisor)
-        found["driver_time_ns"] = {"a100": found.get("driver_time_ns")}
+        found["driver_time_ns"] = {harness_runs.COSTS: found.get("driver_time_ns")}
         self.row("micro", name, allocator.name).update(found)
 
     # ---- what there is ----
@@ -280,7 +280,8 @@ def parse_arguments():
     for costs in arguments.costs.split(","):
         if not Path(costs).is_file() and not (SOURCE / "sim" / "costs" / f"{costs}.ini").exists():
             parser.error(f"--costs {costs}: there is no such table in sim/costs, and no such file")
-    arguments.costs = [] if arguments.quick else [costs for costs in arguments.costs.split(",") if costs != "a100"]
+    others = [costs for costs in arguments.costs.split(",") if costs != harness_runs.COSTS]
+    arguments.costs = [] if arguments.quick else others
     return arguments
 
 

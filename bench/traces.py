@@ -142,7 +142,7 @@ def main():
     parser.add_argument("names", nargs="*", metavar="NAME", help="traces (all)")
     parser.add_argument("--json", metavar="FILE", help="write the rows, one JSON object a line")
     parser.add_argument("--fit", action="store_true", help="search the smallest device too, at lag 0")
-    parser.add_argument("--costs", default="a100", help="cost table (a100)")
+    parser.add_argument("--costs", default="h200", help="cost table (h200)")
     parser.add_argument("--timings", type=int, default=1, metavar="N",
                         help="host times: each operation's least of N replays (1)")
     arguments = parser.parse_args()

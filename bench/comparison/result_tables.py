@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Markdown tables of a run's rows."""
+from .harness_runs import COSTS
+
 GIB = 1 << 30
 BEGIN, END = "<!-- Made by bench/contest.py. -->", "<!-- End of what bench/contest.py makes. -->"
 
@@ -123,9 +125,9 @@ def tables(rows, version):
          figures(rows, rmm, 0, lambda row: ratio(row, "peak_reserved_bytes")))
     part("RMM's benchmarks: smallest device / allocated",
          figures(rows, rmm, 0, lambda row: ratio(row, "fit_bytes")))
-    part("RMM's benchmarks: driver time with room, ms, costs a100", figures(rows, rmm, 0, driver_ms("a100"), 0))
+    part(f"RMM's benchmarks: driver time with room, ms, costs {COSTS}", figures(rows, rmm, 0, driver_ms(COSTS), 0))
     part("Smallest devices of RMM's own pools, from another run, in steps of 256 MiB", rmm_fits(rows))
-    for costs in ("a100", "slow-create", "wsl2"):
+    for costs in (COSTS, "a100", "slow-create", "wsl2"):
         part(f"Driver time with room, ms, costs {costs}, lag 0", figures(rows, used, 0, driver_ms(costs), 0))
     part("Driver calls for memory in the last quarter, lag 0",
          figures(rows, used, 0, lambda row: row.get("driver_calls_last_quarter"), 0))
