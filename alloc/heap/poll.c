@@ -100,6 +100,10 @@ trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 		return status;
 	heap_lock(h);
 	struct stream *s = stream_find(&h->streams, id);
+	if (!s) {
+		heap_call_all_in_locked(h);
+		s = stream_name(&h->streams, handle, id);
+	}
 	uint64_t last = s ? ticket_take(&s->tickets) : 0;  /* of all the stream's memory, uses included */
 	heap_unlock(h);
 	if (!s)

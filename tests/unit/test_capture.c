@@ -74,6 +74,26 @@ static void test_a_stream_first_seen_in_a_capture_is_the_same_afterwards(void **
 	rig_close(&r);
 }
 
+static void test_a_stream_seen_in_captures_alone_retires(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	trz_stream captured = rig_stream(&r), other = rig_stream(&r);
+	trz_pool *pool;
+	assert_ok(trz_pool_create(r.heap, &pool));
+	allocate_captured(&r, pool, captured);
+	assert_ok(trz_stream_retire(r.heap, captured));
+	assert_ok(sim_stream_destroy(r.s, r.c, captured));
+	void *p = rig_alloc(&r, MIB(30), other);
+	rig_free(&r, p);
+	assert_ok(trz_pool_release(r.heap, pool));
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	rig_check(&r);
+	rig_sync(&r);
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), 0);
+	rig_close(&r);
+}
+
 /* That stream was destroyed, unseen, and another one got its handle. */
 static void test_a_handle_seen_in_captures_alone_can_be_another_stream(void **state)
 {
@@ -468,6 +488,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_captured_stream_is_refused),
 		cmocka_unit_test(test_a_stream_first_seen_in_a_capture_is_the_same_afterwards),
+		cmocka_unit_test(test_a_stream_seen_in_captures_alone_retires),
 		cmocka_unit_test(test_a_handle_seen_in_captures_alone_can_be_another_stream),
 		cmocka_unit_test(test_captures_are_not_disturbed),
 		cmocka_unit_test(test_a_free_on_a_captured_stream),
