@@ -163,9 +163,11 @@ TRZ_API trz_status trz_alloc_from(trz_heap *heap, size_t size, size_t alignment,
                                   void **out);
 
 /* Frees in the order of the stream that the memory was allocated on: work enqueued there before the call may still use
- * it. NULL is allowed. Waits for nothing. Calls the driver: for a large allocation on a heap that has seen more than
- * one stream, and for any allocation on a per-thread stream, one event record (after asking for the stream's capture
- * status and, at first, creating an event); otherwise no.
+ * it. A kernel launched there to overlap with that work (programmatic stream serialization) must wait for it before it
+ * uses memory allocated since (docs/order.md, Dependent launches). NULL is allowed. Waits for nothing. Calls the
+ * driver: for a large allocation on a heap that has seen more than one stream, and for any allocation on a per-thread
+ * stream, one event record (after asking for the stream's capture status and, at first, creating an event); otherwise
+ * no.
  * Errors: UNKNOWN_POINTER (never this heap's, or inside an allocation), DOUBLE_FREE, WRONG_DEVICE (another open
  * heap's), HOST_MEMORY. An error changes nothing. On a heap whose context has died, frees still succeed: the statistics
  * stay right, but the memory is not reused. */
@@ -319,7 +321,7 @@ TRZ_API trz_status trz_pool_retain(trz_heap *heap, trz_pool *pool);
 TRZ_API trz_status trz_pool_release(trz_heap *heap, trz_pool *pool);
 
 /* Allocates from the pool, as trz_alloc does otherwise. On a stream that is being captured this pins the pool, and
- * inserts neither a wait nor a fence into the capture. Free with trz_free. */
+ * inserts no wait into the capture. Free with trz_free. */
 TRZ_API trz_status trz_pool_alloc(trz_heap *heap, trz_pool *pool, size_t size, size_t alignment, trz_stream stream,
                                   void **out);
 

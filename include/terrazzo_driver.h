@@ -177,7 +177,7 @@ typedef struct trz_driver {
 	/* Blocks the thread until the event has completed. No lock of the heap may be held. capture: no. */
 	trz_status (*event_sync)(void *self, trz_context context, trz_event event);
 
-	/* Later work of `stream` waits for the event. Blocks: no. CAPTURE. */
+	/* Later work of `stream` waits for the event, but for dependent launches if it is its own. Blocks: no. CAPTURE. */
 	trz_status (*stream_wait)(void *self, trz_context context, trz_stream stream, trz_event event);
 
 	/* An id that is never used again in this process, unlike the handle; below 1 << 62. The stream must be alive. NULL

@@ -39,8 +39,9 @@ enum sim_rule {
 	SIM_RULE_HANDLE_REUSE = 1 << 3,        /* stream and event handles are reused at once, newest first */
 	SIM_RULE_CAPTURED_EVENT = 1 << 4,      /* [unverified] query or sync of an event recorded in a capture
 	                                        * invalidates that capture (a clear bit: it only returns CAPTURE) */
-	SIM_RULE_RECORD_NO_FENCE = 1 << 5,     /* [unverified] an event record alone lets a dependent item start
-	                                        * while items before the record are resident */
+	SIM_RULE_WAIT_NO_EDGE = 1 << 5,        /* [unverified] a wait for another stream's event lets a dependent item
+	                                        * start while items before the wait are resident, as a wait for one of
+	                                        * its own stream does (measured: H200, driver 580) */
 	SIM_RULE_PLAIN_IN_CAPTURE = 1 << 6,    /* CREATE_IN_CAPTURE for mem_alloc, mem_free, event_query, event_sync */
 	SIM_RULE_TOUCH_RACE = 1 << 7,          /* a touch or a meeting, and a write to what it uses, on two streams and
 	                                        * in no order, are a violation when the younger one runs first */
@@ -164,10 +165,10 @@ trz_status sim_stream_destroy(sim *s, trz_context context, trz_stream stream);
 trz_status sim_stamp(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t size, uint64_t tag);
 
 /* A stamp by a grid that may be resident together with the items before it on its stream (programmatic dependent
- * launch). If it reaches memory that one of those uses through another address, that is a violation, "alias without
- * fence", unless a completion edge lies between the two: an event that is recorded on the stream after the earlier
- * item, and that the stream waits for before this one, or the host has seen pass before it enqueues this one; or any
- * other item, since those are never dependent. */
+ * launch) and does not wait for them (griddepcontrol.wait); one that does is any other item: sim_stamp. If it reaches
+ * memory that one of those uses, through whatever address, that is a violation, "overlap without wait", unless a
+ * completion edge lies between the two: an item that is not dependent, or an event after the earlier item that the host
+ * has seen pass before it enqueues this one. An event that the stream records, and waits for itself, is none. */
 trz_status sim_stamp_dependent(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t size,
                                uint64_t tag);
 

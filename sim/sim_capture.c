@@ -264,19 +264,16 @@ static trz_status add_node(sim *s, struct sim_capture *c, unsigned lane_index, s
 
 trz_status sim_capture_node(sim *s, struct sim_stream *st, struct sim_work work)
 {
-	work.sequence = st->capture->lane[st->lane].fenced;
 	return add_node(s, st->capture, st->lane, work);
 }
 
-void sim_capture_record(sim *s, struct sim_stream *st, struct sim_event *e)
+void sim_capture_record(struct sim_stream *st, struct sim_event *e)
 {
 	struct sim_lane *lane = &st->capture->lane[st->lane];
 	e->stream = NULL;
 	e->capture = st->capture->id;
 	e->lane = st->lane;
 	e->sequence = lane->count;
-	if (!sim_enforces(s, SIM_RULE_RECORD_NO_FENCE))
-		lane->fenced = lane->count;
 }
 
 trz_status sim_capture_await(sim *s, struct sim_stream *st, const struct sim_event *e)
@@ -301,11 +298,8 @@ trz_status sim_capture_await(sim *s, struct sim_stream *st, const struct sim_eve
 	trz_status status = into ? TRZ_OK : join(s, from, st);
 	if (status != TRZ_OK)
 		return status;
-	struct sim_lane *lane = &from->lane[st->lane];
-	if (e->lane == st->lane) {
-		lane->fenced = max_u64(lane->fenced, e->sequence);
+	if (e->lane == st->lane)
 		return TRZ_OK;
-	}
 	struct sim_work wait = {.kind = SIM_WORK_WAIT, .tag = e->lane, .sequence = e->sequence};
 	return add_node(s, from, st->lane, wait);
 }

@@ -170,7 +170,7 @@ struct sim_stream {
 	unsigned lane;              /* in that capture */
 	uint64_t graph;             /* number of the graph whose nodes it runs; 0: a user's stream */
 	uint64_t now_ns;            /* virtual time when its newest completed item ended */
-	uint64_t fenced;            /* the first `fenced` items complete before the next item enqueued starts */
+	uint64_t settled;           /* the first `settled` items complete before the next item enqueued starts */
 	struct sim_extent *residents;
 	size_t resident_count, resident_room;
 	struct sim_known *known;    /* about users' streams, by its own waits and those of the streams it waited for */
@@ -200,7 +200,6 @@ struct sim_lane {
 	struct sim_stream *runner;  /* of a graph: runs the nodes */
 	struct sim_work *nodes;
 	uint64_t count, room;
-	uint64_t fenced;            /* as in sim_stream, counting nodes */
 };
 
 /* A capture under way (in the machine's list `captures`), later the graph made of it (in `graphs`). Lane 0 is
@@ -499,7 +498,7 @@ trz_status sim_capture_sync(sim *s, int device, const struct sim_stream *st);
 /* Whether an event may be recorded for a whole context. */
 trz_status sim_capture_record_all(sim *s, const struct sim_context *context);
 trz_status sim_capture_node(sim *s, struct sim_stream *st, struct sim_work work);
-void sim_capture_record(sim *s, struct sim_stream *st, struct sim_event *e);
+void sim_capture_record(struct sim_stream *st, struct sim_event *e);
 /* The wait of a stream for an event, of which at least one is in a capture. */
 trz_status sim_capture_await(sim *s, struct sim_stream *st, const struct sim_event *e);
 /* The answer to a query or a wait for an event that was recorded in a capture. */
@@ -520,10 +519,10 @@ void sim_graphs_end(sim *s, const struct sim_context *context);
 void sim_graphs_close(sim *s);
 
 /* sim_overlap.c */
-/* Called before any item of the stream runs: notes what is resident now, and finds an alias that the item uses. */
+/* Called before any item of the stream runs: notes what is resident now, and finds memory of it that the item uses. */
 void sim_overlap_enter(sim *s, struct sim_stream *st, const struct sim_work *w);
-/* What is enqueued from here on starts only when the first `sequence` items, or nodes, have completed. */
-void sim_overlap_fence(struct sim_stream *st, uint64_t sequence);
+/* What is enqueued from here on starts only when the first `sequence` items have completed. */
+void sim_overlap_edge(struct sim_stream *st, uint64_t sequence);
 /* `st` has completed a wait for the first `sequence` items of `other`, or need not wait for them any more. */
 void sim_overlap_waited(struct sim_stream *st, struct sim_stream *other, uint64_t sequence);
 /* The host has seen the first `sequence` items of the stream complete, and with them what they waited for. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Items of one stream that may be resident together: dependent launches. A memfd's bytes are coherent through
- * every address, a GPU's only after a completion edge; so the simulator remembers the memory that the newest items
- * used, and a dependent item that reaches it through another address is a violation although the bytes are right.
+ * Items of one stream that may be resident together: dependent launches. The simulator runs one item after the
+ * other, a GPU both at once; so it remembers the memory that the newest items used, and a dependent item that reaches
+ * it without having waited is a violation although the bytes are right.
  */
 #include "sim_machine.h"
 
@@ -14,12 +14,12 @@
 /* So many items before a dependent one may still be resident, if all in between are dependent, too. */
 enum { RESIDENT_ITEMS = 8 };
 
-void sim_overlap_fence(struct sim_stream *st, uint64_t sequence)
+void sim_overlap_edge(struct sim_stream *st, uint64_t sequence)
 {
-	st->fenced = max_u64(st->fenced, sequence);
+	st->settled = max_u64(st->settled, sequence);
 }
 
-/* A graph's items come after a wait, and a dead stream gets none: neither needs a fence. */
+/* A graph's items come after a wait, and a dead stream gets none: neither needs an edge. */
 static bool is_of_use(const struct sim_stream *st)
 {
 	return !st->graph && (st->value || st->thread || st->context->legacy == st);
@@ -65,9 +65,9 @@ void sim_overlap_waited(struct sim_stream *st, struct sim_stream *other, uint64_
 
 void sim_overlap_seen(struct sim_stream *st, uint64_t sequence)
 {
-	sim_overlap_fence(st, sequence);
+	sim_overlap_edge(st, sequence);
 	for (size_t i = 0; i < st->known_count; i++)
-		sim_overlap_fence(st->known[i].stream, st->known[i].sequence);
+		sim_overlap_edge(st->known[i].stream, st->known[i].sequence);
 }
 
 static void forget_before(struct sim_stream *st, uint64_t sequence)
@@ -80,7 +80,7 @@ static void forget_before(struct sim_stream *st, uint64_t sequence)
 		memmove(st->residents, st->residents + gone, st->resident_count * sizeof *st->residents);
 }
 
-/* Without host memory the extent is forgotten, and aliases of it are not found. */
+/* Without host memory the extent is forgotten, and what overlaps it is not found. */
 static void remember(struct sim_stream *st, struct sim_extent new)
 {
 	struct sim_extent *last = st->resident_count ? &st->residents[st->resident_count - 1] : NULL;
@@ -100,13 +100,13 @@ static void remember(struct sim_stream *st, struct sim_extent new)
 	st->residents[st->resident_count++] = new;
 }
 
-/* Memory that an earlier item uses through another address; NULL: none. */
-static const struct sim_extent *find_alias(const struct sim_stream *st, const struct sim_extent *new)
+/* Memory that an earlier item uses, too; NULL: none. */
+static const struct sim_extent *find_shared(const struct sim_stream *st, const struct sim_extent *new)
 {
 	for (size_t i = 0; i < st->resident_count; i++) {
 		const struct sim_extent *old = &st->residents[i];
 		bool shared = old->offset < new->offset + new->size && new->offset < old->offset + old->size;
-		if (shared && old->sequence != new->sequence && old->address - old->offset != new->address - new->offset)
+		if (shared && old->sequence != new->sequence)
 			return old;
 	}
 	return NULL;
@@ -114,7 +114,7 @@ static const struct sim_extent *find_alias(const struct sim_stream *st, const st
 
 static void enter_range(sim *s, struct sim_stream *st, const struct sim_work *w, uint64_t address)
 {
-	const struct sim_extent *alias = NULL;
+	const struct sim_extent *shared = NULL;
 	struct sim_extent new = {.sequence = st->completed};
 	for (uint64_t end = address + w->size; address < end; address += new.size) {
 		const struct sim_mapping *m = sim_mapping_at(s, address);
@@ -124,18 +124,26 @@ static void enter_range(sim *s, struct sim_stream *st, const struct sim_work *w,
 		new.address = address;
 		new.offset = m->phys->offset + inside;
 		new.size = min_u64(end - address, m->phys->size - inside);
-		if (w->dependent && !alias && (alias = find_alias(st, &new)))
+		if (w->dependent && !shared && (shared = find_shared(st, &new)))
 			sim_violate(s, TRZ_ERROR_CORRUPT,
-			            "alias without fence: a dependent %s on stream %llu reaches through %#llx what an item "
+			            "overlap without wait: a dependent %s on stream %llu reaches through %#llx what an item "
 			            "that may be resident still uses through %#llx",
 			            sim_work_name(w), (unsigned long long)st->id, (unsigned long long)address,
-			            (unsigned long long)alias->address);
+			            (unsigned long long)shared->address);
 		remember(st, new);
 	}
 }
 
+/* Whether the item only orders others, and lets them overlap across it. */
+static bool is_transparent(const sim *s, const struct sim_work *w)
+{
+	return w->kind == SIM_WORK_MARK || (w->kind == SIM_WORK_WAIT && sim_enforces(s, SIM_RULE_WAIT_NO_EDGE));
+}
+
 void sim_overlap_enter(sim *s, struct sim_stream *st, const struct sim_work *w)
 {
+	if (is_transparent(s, w))
+		return;
 	uint64_t now = st->completed, oldest = now > RESIDENT_ITEMS ? now - RESIDENT_ITEMS : 0;
 	forget_before(st, w->dependent ? max_u64(w->sequence, oldest) : now);
 	if (w->kind > SIM_WORK_COPY)

@@ -284,12 +284,12 @@ trz_status sim_stream_sync(sim *s, trz_context c, trz_stream stream)
 }
 
 /* The host has seen all work of the device complete. */
-static void fence_device(sim *s, int device)
+static void settle_device(sim *s, int device)
 {
 	struct sim_stream *st;
 	LIST_FOREACH(st, &s->all_streams, link)
 		if (st->context->device == device)
-			sim_overlap_fence(st, st->completed);
+			sim_overlap_edge(st, st->completed);
 }
 
 trz_status sim_device_sync(sim *s, int device)
@@ -302,6 +302,6 @@ trz_status sim_device_sync(sim *s, int device)
 	if (call.status == TRZ_OK)
 		call.status = sim_drain(s, device);
 	if (call.status == TRZ_OK)
-		fence_device(s, device);
+		settle_device(s, device);
 	return sim_leave(&call);
 }

@@ -113,7 +113,7 @@ trz_status sim_enqueue(sim *s, struct sim_stream *st, struct sim_work work)
 	}
 	if (st->capture)
 		return sim_capture_node(s, st, work);
-	work.sequence = st->fenced;
+	work.sequence = st->settled;
 	return sim_push(s, st, work);
 }
 
@@ -406,13 +406,10 @@ trz_status sim_event_mark(sim *s, trz_context context, trz_event event, trz_stre
 	if (status != TRZ_OK)
 		return status;
 	if (st->capture) {
-		sim_capture_record(s, st, e);
+		sim_capture_record(st, e);
 		return TRZ_OK;
 	}
-	status = record(s, e, st);
-	if (status == TRZ_OK && !sim_enforces(s, SIM_RULE_RECORD_NO_FENCE))
-		sim_overlap_fence(st, e->sequence);
-	return status;
+	return record(s, e, st);
 }
 
 /* The event's place is in the collector's queue, after a wait for each stream that has work left, including graphs'
@@ -514,7 +511,7 @@ static void note_edge(struct sim_stream *st, uint64_t sequence)
 		sim_overlap_seen(st, sequence);
 	else
 		LIST_FOREACH(st, &c->streams, in_context)
-			sim_overlap_fence(st, st->completed);
+			sim_overlap_edge(st, st->completed);
 }
 
 trz_status sim_event_passed(sim *s, trz_context context, trz_event event)
@@ -570,9 +567,10 @@ trz_status sim_stream_await(sim *s, trz_context context, trz_stream stream, trz_
 	/* Like any action on the legacy stream, it waits for all blocking streams, and their next work waits for it. */
 	if (st == st->context->legacy && (status = join_default(s, st)) != TRZ_OK)
 		return status;
-	sim_overlap_fence(st, e->stream == st ? e->sequence : st->enqueued);
 	if (e->stream == st)
 		return TRZ_OK;
+	if (!sim_enforces(s, SIM_RULE_WAIT_NO_EDGE))
+		sim_overlap_edge(st, st->enqueued);
 	if (sim_passed(e->stream, e->sequence)) {
 		sim_overlap_waited(st, e->stream, e->sequence);
 		if (e->marked)

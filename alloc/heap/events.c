@@ -97,24 +97,6 @@ void heap_destroy_event(trz_heap *h, trz_event event)
 	heap_unlock(h);
 }
 
-trz_status heap_fence(trz_heap *h, const struct stream *s, uint64_t *fenced)
-{
-	HEAP_GROWTH_LOCKED(h);
-	heap_lock(h);
-	uint64_t newest = s->tickets.newest;
-	heap_unlock(h);
-	trz_event event = heap_record_event(h, s);
-	if (!event)
-		return driver_is_dead(&h->driver) ? TRZ_ERROR_CONTEXT_DEAD : TRZ_ERROR_DRIVER;
-	trz_status status = driver_stream_wait(&h->driver, s->events->context, s->handle, event);
-	heap_return_event(h, s->events, event);
-	if (status != TRZ_OK)
-		return status;
-	*fenced = newest;
-	counter_add(&h->counters.fences, 1);
-	return TRZ_OK;
-}
-
 void heap_await_recorders(trz_heap *h, const struct stream *s)
 {
 	for (bool any = true; any;) {

@@ -43,10 +43,6 @@ bool heap_may_record(trz_heap *h, const struct stream *s);
  * growth lock, or is one of the stream's recorders. */
 trz_event heap_record_event(trz_heap *h, const struct stream *s);
 
-/* Makes all later work of a stream wait until its work so far has completed (law L9), by an event that the stream
- * records and waits for. The fence covers tickets up to *fenced. Driver: record, wait. */
-trz_status heap_fence(trz_heap *h, const struct stream *s, uint64_t *fenced);
-
 /* Waits for frees of other threads that are recording on a stream now. They hold no lock, and end after one driver call
  * that waits for nothing. */
 void heap_await_recorders(trz_heap *h, const struct stream *s);

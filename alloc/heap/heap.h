@@ -36,7 +36,6 @@ struct candidate {
 	trz_addr address;            /* where it is owned */
 	uint64_t size;
 	uint32_t found;              /* its number in the order of the search */
-	bool passed;                 /* its last use has passed, or is behind a fence already: moving it needs none */
 };
 
 enum { STEPS_THRESHOLDS = 3, STEPS_FINDINGS = 8 };

@@ -18,7 +18,6 @@
 
 #include "error.h"
 #include "heap/carve.h"
-#include "heap/events.h"
 #include "heap/poll.h"
 #include "observe/account.h"
 #include "supply/extent.h"
@@ -40,8 +39,6 @@ struct growth {
 	size_t gathered, count;      /* lay_list[0 .. gathered) moves, the rest up to `count` is new */
 	struct cutting cut;          /* moved[0 .. cut.count) are the blocks that they leave, in the same order */
 	uint64_t gathered_bytes, new_bytes;
-	bool unpassed;               /* a gathered tile's last use may not have completed in this stream */
-	uint64_t fenced;             /* the stream's tickets up to this one are behind a fence */
 };
 
 enum { VIEW_NEW = 8 };          /* at most such a part of a view is new memory */
@@ -126,7 +123,6 @@ static void choose_locked(struct growth *g, const struct candidate *c)
 	reclaim_cut_locked(g->heap, &g->cut, c);
 	g->heap->lay_list[g->gathered++] = c->tile;
 	g->gathered_bytes += c->size;
-	g->unpassed |= !c->passed;
 }
 
 /* Leaves out the candidates of each block of which gathering would take less than three fifths: the rest would be edges
@@ -183,20 +179,20 @@ static void choose_candidates_locked(struct growth *g, size_t n)
 	level_add(&h->counters.idle_bytes, g->gathered_bytes - before);
 }
 
-/* Whether the stream is being captured: then no fence can be laid, so only passed tiles move. */
+/* Whether the stream is being captured: then only tiles that have passed move, since a graph may be
+ * launched on any stream. */
 static bool is_captured(const struct growth *g)
 {
 	return atomic_load_explicit(&g->demand->lane->stream->capture, memory_order_relaxed) != 0;
 }
 
-/* Finds candidates of a kind. *poll_helps: a poll could find more of them, or spare them a fence. */
+/* Finds candidates of a kind. *poll_helps: a poll could find more of them, or have more pass. */
 static size_t find_candidates_locked(const struct growth *g, enum kind kind, bool *poll_helps)
 {
 	HEAP_LOCKED(g->heap);
 	trz_heap *h = g->heap;
 	unsigned how = g->demand->effort == EFFORT_ALL ? FIND_EVERYWHERE : FIND_SPARE;
-	size_t n = reclaim_find_locked(h, g->demand->lane, kind, g->fenced, how | (is_captured(g) ? FIND_PASSED : 0),
-	                               poll_helps);
+	size_t n = reclaim_find_locked(h, g->demand->lane, kind, how | (is_captured(g) ? FIND_PASSED : 0), poll_helps);
 	*poll_helps |= n == 0 && counter_get(&h->counters.pending.current) > 0;
 	return n == SIZE_MAX ? 0 : n;
 }
@@ -227,7 +223,6 @@ static void ungather(struct growth *g)
 	heap_unlock(h);
 	g->gathered = g->count = g->cut.count = 0;
 	g->gathered_bytes = 0;
-	g->unpassed = false;
 }
 
 /* ---- moving ---- */
@@ -256,20 +251,19 @@ static trz_status clear_gap(struct growth *g)
 
 /* Takes what the heap's free memory has for the request. Either a flip serves it: *out is its block. Or *out is NULL;
  * the place to lay memory at has been taken, and the tiles to be gathered there. One search of the free tiles serves
- * flip and gather. At most once each, the heap polls, if that could find more; lays a fence, if only that is missing;
- * and clears a gap. */
+ * flip and gather. At most once each, the heap polls, if that could find more, and clears a gap. */
 static trz_status flip_or_gather(struct growth *g, struct block **out)
 {
 	trz_heap *h = g->heap;
-	bool asked = false, fenced = false, cleared = false;
+	bool asked = false, cleared = false;
 	trz_status status = TRZ_OK;
 	while (status == TRZ_OK) {
-		bool poll_helps, unpassed = false;
+		bool poll_helps;
 		heap_lock(h);
 		size_t n = find_candidates_locked(g, g->demand->kind, &poll_helps);
-		struct block *b = cleared ? NULL : flip_locked(h, g->demand, n, &unpassed);
-		bool asks = !b && poll_helps && !asked, fences = !b && unpassed && !fenced;
-		bool taken = !b && !asks && !fences && take_place_locked(g, !cleared);
+		struct block *b = cleared ? NULL : flip_locked(h, g->demand, n);
+		bool asks = !b && poll_helps && !asked;
+		bool taken = !b && !asks && take_place_locked(g, !cleared);
 		if (taken && !policy_creates(h, g->demand, g->need, g->need))
 			choose_candidates_locked(g, n);
 		heap_unlock(h);
@@ -278,12 +272,9 @@ static trz_status flip_or_gather(struct growth *g, struct block **out)
 			return TRZ_OK;
 		if (asks)
 			heap_poll(h);
-		else if (fences)
-			heap_fence(h, g->demand->lane->stream, &g->fenced);  /* if it fails, what needs it does not move */
 		else
 			status = clear_gap(g);
-		cleared |= !asks && !fences;
-		fenced |= fences && !asks;
+		cleared |= !asks;
 		asked |= asks;
 	}
 	return status;
@@ -502,7 +493,7 @@ static struct block *finish_locked(struct growth *g)
 {
 	HEAP_LOCKED(g->heap);
 	trz_heap *h = g->heap;
-	/* Gathered tiles may only be behind a fence, which orders them for this stream, not for others. */
+	/* Gathered tiles may have yet to pass: this stream's order is theirs, others' is not. */
 	uint64_t sequence = g->gathered && !is_captured(g) ? g->demand->lane->stream->tickets.newest : 0;
 	uint64_t size = g->gathered_bytes + g->new_bytes;
 	leave_places_locked(g);
@@ -583,8 +574,6 @@ static trz_status lay(struct growth *g, struct block **out)
 	trz_heap *h = g->heap;
 	if (g->demand->effort == EFFORT_ALL && g->gathered_bytes < g->need)
 		gather(g, g->demand->kind == SMALL ? LARGE : SMALL);
-	if (g->unpassed && heap_fence(h, g->demand->lane->stream, &g->fenced) != TRZ_OK)
-		ungather(g);
 	trz_status status = choose_window(g);
 	if (status == TRZ_OK)
 		status = create_missing(g);
@@ -663,7 +652,7 @@ uint64_t extend_largest(trz_heap *h, struct lane *l)
 	heap_lock(h);
 	largest = counter_get(&l->fit[LARGE].largest);
 	for (int kind = 0; h->driver.vmm && kind < KINDS; kind++) {
-		size_t n = reclaim_find_locked(h, l, kind, UINT64_MAX, FIND_EVERYWHERE, &poll_helps);
+		size_t n = reclaim_find_locked(h, l, kind, FIND_EVERYWHERE, &poll_helps);
 		for (size_t i = 0; n != SIZE_MAX && i < n; i++)
 			movable += h->candidates[i].size;
 	}

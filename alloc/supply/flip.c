@@ -164,15 +164,6 @@ static void scan_hole(struct search *f)
 		scan_inside(f);
 }
 
-/* Whether the run has a tile whose last use may not have completed, so that it needs a fence. */
-static bool has_unpassed(const struct search *f, const struct run *r)
-{
-	for (trz_addr a = r->begin; a < r->end; a = window_next(r->hole->window, a))
-		if (!reclaim_candidate(f->heap, window_at(r->hole->window, a)->tile, f->candidates)->passed)
-			return true;
-	return false;
-}
-
 /* Moves the tiles' ownership to the target, which is busy; the old places become holes, once all are cut, since
  * holes join and their blocks then go away. */
 static void move_tiles_locked(trz_heap *h, const struct run *r, struct block *target, size_t n)
@@ -237,7 +228,7 @@ static bool serves(const struct block *hole, const struct demand *d)
 	return w->kind == d->kind && w->view == d->view && w->pool == d->lane->pool && !w->dedicated;
 }
 
-struct block *flip_locked(trz_heap *h, const struct demand *d, size_t n, bool *unpassed)
+struct block *flip_locked(trz_heap *h, const struct demand *d, size_t n)
 {
 	HEAP_GROWTH_LOCKED(h);
 	HEAP_LOCKED(h);
@@ -248,8 +239,7 @@ struct block *flip_locked(trz_heap *h, const struct demand *d, size_t n, bool *u
 	for (struct block *hole = h->holes; hole && n; hole = hole->hole_next)
 		if (serves(hole, d) && turn_to(&f, hole))
 			scan_hole(&f);
-	*unpassed = f.best.hole && has_unpassed(&f, &f.best);
-	if (!f.best.hole || *unpassed)
+	if (!f.best.hole)
 		return NULL;
 	size_t tiles = (f.best.end - f.best.begin) / GRANULE;
 	bool room = node_pool_reserve(&h->blocks, 2 * tiles + 2) && reclaim_lists(h, tiles);

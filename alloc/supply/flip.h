@@ -11,8 +11,7 @@
 /* Looks for a run of places in a hole that can be filled this way and that has at least the demand's bytes, together
  * with the lane's own free blocks on either side; of all such runs it takes the one that moves least. h->candidates
  * holds n tiles, found under this hold of the heap lock. On success the run is one busy block that counts as idle;
- * NULL: there is none. *unpassed: the run would move a tile that needs a fence first; nothing has been done, and NULL
- * is returned. */
-struct block *flip_locked(trz_heap *h, const struct demand *d, size_t n, bool *unpassed);
+ * NULL: there is none. */
+struct block *flip_locked(trz_heap *h, const struct demand *d, size_t n);
 
 #endif

@@ -70,11 +70,10 @@ static bool add_candidate(trz_heap *h, size_t n, struct candidate c)
 }
 
 /* The wholly free tiles of one free block that no other process uses, up to `*most` bytes and `limit` candidates. */
-static size_t find_in_block(trz_heap *h, struct block *b, bool passed, uint64_t *most, size_t n, size_t limit)
+static size_t find_in_block(trz_heap *h, struct block *b, uint64_t *most, size_t n, size_t limit)
 {
 	if (b->window->classic) {
-		struct candidate c = {.tile = b->window->classic, .block = b, .address = b->address, .size = b->size,
-		                      .passed = passed};
+		struct candidate c = {.tile = b->window->classic, .block = b, .address = b->address, .size = b->size};
 		return b->size == b->window->size && !add_candidate(h, n, c) ? SIZE_MAX : n + (b->size == b->window->size);
 	}
 	trz_addr cursor = b->address;
@@ -82,8 +81,7 @@ static size_t find_in_block(trz_heap *h, struct block *b, bool passed, uint64_t 
 	b->tileless = !p;
 	for (; p && n < limit && place_size(p) <= *most; p = window_next_owned(b->window, &cursor, block_end(b))) {
 		SPINLOCK_STEP();
-		struct candidate c = {.tile = p->tile, .block = b, .address = p->address, .size = place_size(p),
-		                      .passed = passed};
+		struct candidate c = {.tile = p->tile, .block = b, .address = p->address, .size = place_size(p)};
 		if (UNLIKELY(p->tile->exports))
 			continue;
 		if (!add_candidate(h, n++, c))
@@ -111,8 +109,7 @@ static bool may_leave(const struct lane *of, const struct lane *to, unsigned how
 struct finding {
 	const struct lane *lane;
 	uint64_t most;               /* bytes that may still be listed */
-	uint64_t fenced;             /* tickets up to this one are behind a fence ... */
-	bool ordered;                /* ... if the lane is of the stream that is asking */
+	bool ordered;                /* what has not passed will do, too: the lane is of the stream that is asking */
 };
 
 static size_t find_in_index_locked(trz_heap *h, struct finding *f, const struct fit *index, uint64_t least, size_t n,
@@ -122,16 +119,15 @@ static size_t find_in_index_locked(trz_heap *h, struct finding *f, const struct 
 	for (struct block *b = fit_find(index, least); b && n != SIZE_MAX; b = fit_next(index, b)) {
 		if (b->tileless)
 			continue;
-		bool passed = ticket_passed(&f->lane->stream->tickets, b->sequence) || (f->ordered && b->sequence <= f->fenced);
+		bool passed = ticket_passed(&f->lane->stream->tickets, b->sequence);
 		*poll_helps |= !passed;
 		if (passed || f->ordered)
-			n = find_in_block(h, b, passed, &f->most, n, SIZE_MAX);
+			n = find_in_block(h, b, &f->most, n, SIZE_MAX);
 	}
 	return n;
 }
 
-size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t fenced, unsigned how,
-                           bool *poll_helps)
+size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, unsigned how, bool *poll_helps)
 {
 	HEAP_LOCKED(h);
 	size_t n = 0;
@@ -139,7 +135,7 @@ size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, ui
 	for (const struct lane *of = h->streams.lanes.first; of && n != SIZE_MAX; of = of->next) {
 		if (!may_leave(of, l, how))
 			continue;
-		struct finding f = {.lane = of, .most = UINT64_MAX, .fenced = fenced,
+		struct finding f = {.lane = of, .most = UINT64_MAX,
 		                    .ordered = l && of->stream == l->stream && !(how & FIND_PASSED)};
 		if (how & FIND_SPARE && of != l && kind == LARGE)
 			f.most = stream_lendable(of, l);
@@ -279,7 +275,7 @@ static bool trim_block_locked(trz_heap *h, struct trimming *t, struct block *b, 
 {
 	HEAP_LOCKED(h);
 	uint64_t most = UINT64_MAX;
-	size_t n = find_in_block(h, b, true, &most, 0, CUT_AT_ONCE), cut = 0;
+	size_t n = find_in_block(h, b, &most, 0, CUT_AT_ONCE), cut = 0;
 	if (n == SIZE_MAX || !node_pool_reserve(&h->blocks, 2 * n))
 		return false;
 	for (size_t i = 0; i < n && t->reserved > t->keep; i++) {

@@ -11,16 +11,15 @@
 /* What reclaim_find_locked may choose from. */
 enum {
 	FIND_SPARE = 1,       /* no more of another lane's large memory than it can lend */
-	FIND_PASSED = 2,      /* no tile that would need a fence */
+	FIND_PASSED = 2,      /* no tile that has yet to pass */
 	FIND_EVERYWHERE = 4   /* tiles of the other private pools as well */
 };
 
 /* Fills h->candidates with the wholly free tiles of a kind that `l` may have: its stream's own, and others' whose
  * tickets have passed, of the default pool and its own; with l NULL all that have passed. No pinned pool's are among
- * them. Tickets of its stream up to `fenced` count as passed, since a fence orders them before all later work.
- * *poll_helps: some tile, found or left out, has not passed. Returns how many; SIZE_MAX: the host has no memory. */
-size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t fenced, unsigned how,
-                           bool *poll_helps);
+ * them. *poll_helps: some tile, found or left out, has not passed. Returns how many; SIZE_MAX: the host has no
+ * memory. */
+size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, unsigned how, bool *poll_helps);
 
 /* The candidate of a tile, among the first n; NULL: it is none. */
 const struct candidate *reclaim_candidate(const trz_heap *h, const struct tile *tile, size_t n);

@@ -7,7 +7,6 @@
 #include <assert.h>
 
 #include "heap/carve.h"
-#include "heap/events.h"
 #include "heap/poll.h"
 #include "observe/account.h"
 #include "supply/reclaim.h"
@@ -39,14 +38,14 @@ struct block *view_take(trz_heap *h, const struct demand *d)
 struct homing {
 	trz_heap *heap;
 	const struct lane *lane;     /* the lane that asks for memory */
-	uint64_t fenced;             /* its stream's tickets up to this one are behind a fence */
+	bool ordered;                /* its stream's free memory returns although it has yet to pass */
 };
 
 static bool may_return(const struct homing *r, const struct block *b)
 {
 	if (b->state != BLOCK_FREE)
 		return false;
-	return heap_block_passed(b) || (b->home->stream == r->lane->stream && b->sequence <= r->fenced);
+	return heap_block_passed(b) || (r->ordered && b->home->stream == r->lane->stream);
 }
 
 /* The hole that a tile has left at its seat. */
@@ -152,33 +151,27 @@ static struct window *view_from(struct window *w)
 #define FOR_VIEWS(h, w) \
 	for (struct window *w = view_from((h)->windows[LARGE]); w; w = view_from(w->next))
 
-/* Whether free views have yet to pass: of the lane's own stream, and of any. */
-static bool is_awaited(trz_heap *h, const struct lane *l, bool *own)
+/* Whether free views have yet to pass. */
+static bool is_awaited(trz_heap *h)
 {
-	bool any = *own = false;
+	bool awaited = false;
 	heap_lock(h);
 	FOR_VIEWS(h, w)
 		for (const struct block *b = w->blocks.first; b; b = b->next)
-			if (b->state == BLOCK_FREE && !heap_block_passed(b)) {
-				any = true;
-				*own |= b->home->stream == l->stream;
-			}
+			awaited |= b->state == BLOCK_FREE && !heap_block_passed(b);
 	heap_unlock(h);
-	return any;
+	return awaited;
 }
 
 void view_return(trz_heap *h, const struct lane *l)
 {
 	HEAP_GROWTH_LOCKED(h);
-	struct homing r = {.heap = h, .lane = l};
-	bool own, captured = atomic_load_explicit(&l->stream->capture, memory_order_relaxed) != 0;
+	bool captured = atomic_load_explicit(&l->stream->capture, memory_order_relaxed) != 0;
+	struct homing r = {.heap = h, .lane = l, .ordered = !captured};
 	if (!view_from(h->windows[LARGE]))
 		return;
-	if (is_awaited(h, l, &own)) {
+	if (is_awaited(h))
 		heap_poll(h);
-		if (is_awaited(h, l, &own) && own && !captured)
-			heap_fence(h, l->stream, &r.fenced);  /* if it fails, what needs it stays */
-	}
 	heap_lock(h);
 	FOR_VIEWS(h, w)
 		return_window_locked(&r, w);

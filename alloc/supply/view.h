@@ -21,8 +21,7 @@
  * NULL: there is none. */
 struct block *view_take(trz_heap *h, const struct demand *d);
 
-/* Returns the tiles of free views whose last use has passed, or is the lane's own stream's, which is then put behind a
- * fence. May poll. */
+/* Returns the tiles of free views whose last use has passed, or is the lane's own stream's. May poll. */
 void view_return(trz_heap *h, const struct lane *l);
 
 #endif

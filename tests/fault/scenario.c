@@ -671,7 +671,7 @@ const struct scenario scenarios[] = {
 	{"extend by many tiles", GIB(1), "tile_size:2MiB,tile_size_max:2MiB", one_of_each, alloc_large, "path_extend",
      false},
 	{"gather", GIB(1), NULL, scattered_and_done, alloc_gathering, "path_gather", true},
-	{"gather behind a fence", GIB(1), NULL, scattered, alloc_gathering, "fences", true},
+	{"gather what has yet to pass", GIB(1), NULL, scattered, alloc_gathering, "path_gather", true},
 	{"gather what another stream has done with", GIB(1), NULL, another_streams, alloc_on_the_other, "path_gather",
      true},
 	{"lay a part of a hole anew", GIB(1), NULL, a_hole_beside_free_memory, alloc_beside, "path_refill", true},

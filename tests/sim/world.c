@@ -305,10 +305,7 @@ const char *world_stamp(struct actor *a, struct live *l, unsigned stream)
 {
 	struct world *w = a->w;
 	l->tag = atomic_fetch_add(&w->tags, 1) + 1;
-	if (w->dependent && chance(a, 2))
-		MUST(w, sim_stamp_dependent(w->s, context_of(w, stream), handle_of(w, stream), l->address, l->size, l->tag));
-	else
-		MUST(w, sim_stamp(w->s, context_of(w, stream), handle_of(w, stream), l->address, l->size, l->tag));
+	MUST(w, sim_stamp(w->s, context_of(w, stream), handle_of(w, stream), l->address, l->size, l->tag));
 	if (l->pool)
 		world_note_user(w, l->pool, stream);
 	return NULL;

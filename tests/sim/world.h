@@ -143,7 +143,7 @@ struct world {
 	/* decided by the seed */
 	uint64_t capacity, fill_target, lag, run_most;
 	unsigned live_most, stream_count, actor_count, profiles[WORLD_PROFILES];
-	bool vmm, exportable, aided, graphs, dependent, faulty, shared, waits, peers;
+	bool vmm, exportable, aided, graphs, faulty, shared, waits, peers;
 	bool refuses;                    /* the driver takes no call from host functions */
 	int legacy;                      /* index of the legacy default stream; -1: none */
 	char conf[320];

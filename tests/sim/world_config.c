@@ -60,7 +60,6 @@ static void choose_program(struct world *w)
 	w->run_most = world_below(w, 2) ? 1 + world_below(w, 8) : 0;
 	w->actor_count = 1 + (unsigned)world_below(w, WORLD_ACTORS);
 	w->graphs = world_below(w, 4) != 0;
-	w->dependent = world_below(w, 2);
 	w->faulty = world_below(w, 4) == 0;
 	w->shared = world_below(w, 4) == 0;
 	w->waits = world_below(w, 2);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Dependent launches on the simulated device: which uses of the same memory by two addresses the device catches, and
- * which edges between them make them right.
+ * Dependent launches that do not wait, on the simulated device: which uses of the same memory the device catches, and
+ * which edges between them make them right. bench/gpu/figures/aliasing.c asks a GPU the same.
  */
 #include "sim_fixture.h"
 
@@ -42,29 +42,36 @@ static void wait_for_itself(struct twins *t)
 	assert_int_equal(t->f.d->stream_wait(t->f.self, t->f.c, t->st, record_on(&t->f, t->st)), TRZ_OK);
 }
 
+static void ignore(void *arg)
+{
+	(void)arg;
+}
+
 /* Lets all work run without the host's knowing, and ends the test. */
 static void close_with(struct twins *t, uint64_t violations)
 {
 	sim_run(t->f.s, UINT64_MAX);
 	if (violations)
-		expect_violation(&t->f, violations, "alias without fence");
+		expect_violation(&t->f, violations, "overlap without wait");
 	else
 		expect_clean(&t->f);
 	assert_int_equal(sim_unfinished(t->f.s), 0);
 	fixture_close(&t->f);
 }
 
-static void test_alias_without_fence(void **state)
+static void test_overlap_at_any_address(void **state)
 {
 	(void)state;
-	struct twins t = twins_open(0);
-	stamp(&t, t.a);
-	stamp_dependent(&t, t.b);
-	close_with(&t, 1);
+	for (int same = 0; same < 2; same++) {
+		struct twins t = twins_open(0);
+		stamp(&t, t.a);
+		stamp_dependent(&t, same ? t.a : t.b);
+		close_with(&t, 1);
+	}
 }
 
 /* That the first item has run already is luck, as long as the host has not seen it. */
-static void test_alias_without_fence_after_the_fact(void **state)
+static void test_overlap_after_the_fact(void **state)
 {
 	(void)state;
 	struct twins t = twins_open(0);
@@ -74,64 +81,82 @@ static void test_alias_without_fence_after_the_fact(void **state)
 	close_with(&t, 1);
 }
 
-static void test_other_bytes_or_the_same_address_are_fine(void **state)
+static void test_other_bytes_are_fine(void **state)
 {
 	(void)state;
 	struct twins t = twins_open(0);
 	stamp(&t, t.a);
-	stamp_dependent(&t, t.a);
-	stamp_dependent(&t, t.b + 4096);
+	stamp_dependent(&t, t.a + 4096);
 	stamp_dependent(&t, t.b + 8192);
 	close_with(&t, 0);
 }
 
-/* Without the attribute the next item starts when the one before has completed. */
-static void test_ordinary_item_needs_no_fence(void **state)
+/* An item that is not dependent, or that waits, starts when those before it have completed. */
+static void test_ordinary_item_needs_no_edge(void **state)
 {
 	(void)state;
 	struct twins t = twins_open(0);
 	stamp(&t, t.a);
 	stamp(&t, t.b);
-	stamp_dependent(&t, t.b);
-	close_with(&t, 0);
-}
-
-static void test_record_and_wait_fence(void **state)
-{
-	(void)state;
-	struct twins t = twins_open(0);
+	stamp_dependent(&t, t.a + 4096);
 	stamp(&t, t.a);
-	wait_for_itself(&t);
-	stamp_dependent(&t, t.b);
 	close_with(&t, 0);
 }
 
-static void test_record_alone_fences_by_rule(void **state)
+/* Measured: neither a record nor a wait for it on the same stream holds a dependent launch back. */
+static void test_record_and_wait_are_no_edge(void **state)
 {
 	(void)state;
-	for (int lenient = 0; lenient < 2; lenient++) {
-		struct twins t = twins_open(lenient ? SIM_RULE_RECORD_NO_FENCE : 0);
+	for (int waits = 0; waits < 2; waits++) {
+		struct twins t = twins_open(0);
+		trz_event timed;
 		stamp(&t, t.a);
-		record_on(&t.f, t.st);
+		if (waits)
+			wait_for_itself(&t);
+		else
+			record_on(&t.f, t.st);
+		assert_int_equal(sim_event_create_timed(t.f.s, t.f.c, &timed), TRZ_OK);
+		assert_int_equal(t.f.d->event_record(t.f.self, t.f.c, timed, t.st), TRZ_OK);
+		stamp_dependent(&t, t.b);
+		close_with(&t, 1);
+	}
+}
+
+/* Another stream waits for the first item, and the stream for that one, when it has happened already or not. */
+static void test_wait_for_another_stream_is_an_edge_by_rule(void **state)
+{
+	(void)state;
+	for (int way = 0; way < 4; way++) {
+		bool lenient = way & 1, happened = way & 2;
+		struct twins t = twins_open(lenient ? SIM_RULE_WAIT_NO_EDGE : 0);
+		trz_stream other = make_stream(&t.f);
+		stamp(&t, t.a);
+		assert_int_equal(t.f.d->stream_wait(t.f.self, t.f.c, other, record_on(&t.f, t.st)), TRZ_OK);
+		trz_event after = record_on(&t.f, other);
+		if (happened)
+			sim_run(t.f.s, UINT64_MAX);
+		assert_int_equal(t.f.d->stream_wait(t.f.self, t.f.c, t.st, after), TRZ_OK);
 		stamp_dependent(&t, t.b);
 		close_with(&t, !lenient);
 	}
 }
 
-/* The event was recorded before the item that matters. */
-static void test_fence_at_the_wrong_place(void **state)
+/* A stream that waits for an event behind dependent items starts when all of them have completed. */
+static void test_other_stream_behind_the_event(void **state)
 {
 	(void)state;
 	struct twins t = twins_open(0);
-	trz_event early = record_on(&t.f, t.st);
+	trz_stream other = make_stream(&t.f);
 	stamp(&t, t.a);
-	assert_int_equal(t.f.d->stream_wait(t.f.self, t.f.c, t.st, early), TRZ_OK);
-	stamp_dependent(&t, t.b);
-	close_with(&t, 1);
+	stamp_dependent(&t, t.a + 4096);
+	assert_int_equal(t.f.d->stream_wait(t.f.self, t.f.c, other, record_on(&t.f, t.st)), TRZ_OK);
+	assert_int_equal(sim_verify(t.f.s, t.f.c, other, t.a, 4096, 1), TRZ_OK);
+	assert_int_equal(sim_verify(t.f.s, t.f.c, other, t.a + 4096, 4096, 2), TRZ_OK);
+	close_with(&t, 0);
 }
 
-/* A ticket that the host has seen to pass is as good as a fence; one that it has not asked is none. */
-static void test_passed_ticket_fences(void **state)
+/* A ticket that the host has seen to pass is an edge; one that it has not asked is none. */
+static void test_passed_ticket_is_an_edge(void **state)
 {
 	(void)state;
 	for (int way = 0; way < 5; way++) {
@@ -153,7 +178,7 @@ static void test_passed_ticket_fences(void **state)
 }
 
 /* The host asks an event of another stream, which has waited for the first, or has not. */
-static void test_passed_ticket_fences_what_its_stream_waited_for(void **state)
+static void test_passed_ticket_is_an_edge_for_what_its_stream_waited_for(void **state)
 {
 	(void)state;
 	for (int waited = 0; waited < 3; waited++) {
@@ -177,11 +202,6 @@ static void test_passed_ticket_fences_what_its_stream_waited_for(void **state)
 	}
 }
 
-static void ignore(void *arg)
-{
-	(void)arg;
-}
-
 static void test_item_between_that_is_not_dependent(void **state)
 {
 	(void)state;
@@ -196,16 +216,16 @@ static void test_item_between_that_is_not_dependent(void **state)
 static void test_row_of_dependent_items(void **state)
 {
 	(void)state;
-	for (int fence_after = 0; fence_after <= 3; fence_after++) {
+	for (int edge_after = 0; edge_after <= 3; edge_after++) {
 		struct twins t = twins_open(0);
 		trz_addr other = make_memory(&t.f, granule);
 		stamp(&t, t.a);
 		for (int i = 1; i <= 3; i++) {
-			if (i == fence_after)
-				wait_for_itself(&t);
-			stamp_dependent(&t, i == 3 ? t.b : other);
+			if (i == edge_after)
+				assert_int_equal(sim_host(t.f.s, t.f.c, t.st, ignore, NULL), TRZ_OK);
+			stamp_dependent(&t, i == 3 ? t.b : other + (trz_addr)i * 4096);
 		}
-		close_with(&t, fence_after == 0);
+		close_with(&t, edge_after == 0);
 	}
 }
 
@@ -213,17 +233,17 @@ static void test_row_of_dependent_items(void **state)
 static void test_tile_laid_elsewhere(void **state)
 {
 	(void)state;
-	for (int fenced = 0; fenced < 2; fenced++) {
+	for (int settled = 0; settled < 2; settled++) {
 		struct twins t = twins_open(0);
 		trz_addr c = make_range(&t.f, 4 * granule) + granule;
 		stamp(&t, t.a);
 		sim_run(t.f.s, UINT64_MAX);
 		assert_int_equal(t.f.d->unmap(t.f.self, t.a, granule), TRZ_OK);
 		lay(&t.f, c, granule, t.h);
-		if (fenced)
-			wait_for_itself(&t);
+		if (settled)
+			assert_int_equal(sim_stream_sync(t.f.s, t.f.c, t.st), TRZ_OK);
 		stamp_dependent(&t, c);
-		close_with(&t, !fenced);
+		close_with(&t, !settled);
 	}
 }
 
@@ -244,33 +264,35 @@ static void test_one_tile_of_several(void **state)
 static void test_graphs_keep_dependence(void **state)
 {
 	(void)state;
-	for (int fenced = 0; fenced < 2; fenced++) {
+	for (int way = 0; way < 3; way++) {  /* nothing between the two, a record and a wait, an item */
 		struct twins t = twins_open(0);
 		sim_graph graph = 0;
 		assert_int_equal(sim_capture_begin(t.f.s, t.f.c, t.st, TRZ_CAPTURE_GLOBAL), TRZ_OK);
 		stamp(&t, t.a);
-		if (fenced)
+		if (way == 1)
 			wait_for_itself(&t);
+		else if (way == 2)
+			assert_int_equal(sim_host(t.f.s, t.f.c, t.st, ignore, NULL), TRZ_OK);
 		stamp_dependent(&t, t.b);
 		assert_int_equal(sim_capture_end(t.f.s, t.f.c, t.st, &graph), TRZ_OK);
 		for (int i = 0; i < 2; i++)
 			assert_int_equal(sim_graph_launch(t.f.s, t.f.c, graph, t.st), TRZ_OK);
-		close_with(&t, fenced ? 0 : 2);
+		close_with(&t, way == 2 ? 0 : 2);
 	}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_alias_without_fence),
-		cmocka_unit_test(test_alias_without_fence_after_the_fact),
-		cmocka_unit_test(test_other_bytes_or_the_same_address_are_fine),
-		cmocka_unit_test(test_ordinary_item_needs_no_fence),
-		cmocka_unit_test(test_record_and_wait_fence),
-		cmocka_unit_test(test_record_alone_fences_by_rule),
-		cmocka_unit_test(test_fence_at_the_wrong_place),
-		cmocka_unit_test(test_passed_ticket_fences),
-		cmocka_unit_test(test_passed_ticket_fences_what_its_stream_waited_for),
+		cmocka_unit_test(test_overlap_at_any_address),
+		cmocka_unit_test(test_overlap_after_the_fact),
+		cmocka_unit_test(test_other_bytes_are_fine),
+		cmocka_unit_test(test_ordinary_item_needs_no_edge),
+		cmocka_unit_test(test_record_and_wait_are_no_edge),
+		cmocka_unit_test(test_wait_for_another_stream_is_an_edge_by_rule),
+		cmocka_unit_test(test_other_stream_behind_the_event),
+		cmocka_unit_test(test_passed_ticket_is_an_edge),
+		cmocka_unit_test(test_passed_ticket_is_an_edge_for_what_its_stream_waited_for),
 		cmocka_unit_test(test_item_between_that_is_not_dependent),
 		cmocka_unit_test(test_row_of_dependent_items),
 		cmocka_unit_test(test_tile_laid_elsewhere),

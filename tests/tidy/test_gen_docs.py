@@ -58,13 +58,13 @@ class GenDocs(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, ""))
 
     def test_stale_pages_are_found_and_made_fresh(self):
-        changes = (("stats/counters.def", "COUNT(fences,", "COUNT(barriers,", "docs/stats.md"),
+        changes = (("stats/counters.def", "COUNT(waits_inserted,", "COUNT(waits_put,", "docs/stats.md"),
                    ("stats/counters.c", '"fragmentation"', '"waste"', "docs/stats.md"),
                    ("include/terrazzo_driver.h", "X(clock_ns)", "X(clock_us)", "docs/stats.md"),
                    ("alloc/ground/config_options.def", "SWITCH(vmm, true,", "SWITCH(vmm, false,", "docs/options.md"),
                    ("alloc/ground/types.h", "CELL_SHIFT = 15", "CELL_SHIFT = 16", "docs/options.md"),
                    ("alloc/memory/window.h", '#include "memory/tile.h"', '#include "order/lane.h"', "docs/design.md"),
-                   ("docs/stats.md", "fences", "fence", "docs/stats.md"))
+                   ("docs/stats.md", "waits_inserted", "waits_put", "docs/stats.md"))
         for name, old, new, page in changes:
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:
                 self.changed_tree(folder, name, old, new)

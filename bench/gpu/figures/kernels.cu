@@ -206,24 +206,34 @@ extern "C" __global__ void check_reads_waits(const uint32_t *from, uint64_t word
 
 enum { NO_FENCE, FENCE, ALIAS_FENCE };
 
-/* Each thread reads its words through one address, writes through the other, and reads again. */
+template <int fence>
+__device__ __forceinline__ void order()
+{
+	if (fence == FENCE)
+		__threadfence();
+	if (fence == ALIAS_FENCE)
+		asm volatile("fence.proxy.alias;" ::: "memory");
+}
+
+/* Each thread reads its words through one address, writes through the other, and reads again. Only a fence between two
+ * accesses orders them, if they are by two addresses: so there is one on either side of the write. counters[3]: words
+ * that the first read saw as they were only written after it. */
 template <int fence>
 __device__ __forceinline__ void within(uint32_t *write, uint32_t *read, uint64_t words, uint32_t seed, count_t *counters)
 {
-	struct found f = {0, 0};
+	struct found early = {0, 0}, f = {0, 0};
 	for (uint64_t i = global_thread(); i < words; i += all_threads()) {
 		uint32_t old, word;
 		asm volatile("ld.global.u32 %0, [%1];" : "=r"(old) : "l"(&read[i]) : "memory");
+		order<fence>();
 		asm volatile("st.global.u32 [%0], %1;" ::"l"(&write[i]), "r"(pattern(i, seed)) : "memory");
-		if (fence == FENCE)
-			__threadfence();
-		if (fence == ALIAS_FENCE)
-			asm volatile("fence.proxy.alias;" ::: "memory");
+		order<fence>();
 		asm volatile("ld.global.u32 %0, [%1];" : "=r"(word) : "l"(&read[i]) : "memory");
 		look_at(&f, word, i, seed);
-		f.wrong += old == pattern(i, seed);  /* before it was written; and so the first load is not left out */
+		early.wrong += old != pattern(i, seed - 1);
 	}
 	tell(counters, &f);
+	tell(counters + 2, &early);
 }
 
 extern "C" __global__ void within_kernel(uint32_t *write, uint32_t *read, uint64_t words, uint32_t seed, count_t *counters)
