@@ -32,6 +32,9 @@ add_dependencies(native_constructors native_constructed)
 trz_native(runtime11 "${PROJECT_SOURCE_DIR}/tests/native/programs/runtime_calls.c" trz_lookalike_runtime11)
 trz_native(runtime12 "${PROJECT_SOURCE_DIR}/tests/native/programs/runtime_calls.c" trz_lookalike_runtime12)
 trz_native(runtime_static "${PROJECT_SOURCE_DIR}/tests/native/programs/runtime_calls.c" trz_lookalike_runtime_static)
+trz_native(refused_static "${PROJECT_SOURCE_DIR}/tests/native/programs/refused.c" trz_lookalike_runtime_static)
+trz_native(refused_stripped "${PROJECT_SOURCE_DIR}/tests/native/programs/refused.c" trz_lookalike_runtime_static)
+target_link_options(native_refused_stripped PRIVATE -s)
 trz_native(exports_static "${PROJECT_SOURCE_DIR}/tests/native/programs/exports.c" trz_lookalike_runtime_static)
 
 # What CUDA documents of its allocation calls, asked of the libraries that the program finds.

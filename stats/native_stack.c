@@ -6,6 +6,7 @@
  *
  *     slots[hash]  ->  number - 1  ->  stacks[]: where in levels[], how many
  */
+#include <ctype.h>
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <link.h>
@@ -16,6 +17,7 @@
 #include <sys/mman.h>
 
 #include "bits.h"
+#include "file_symbol.h"
 #include "prng.h"
 #include "native_stack.h"
 
@@ -109,17 +111,26 @@ static uint64_t number_of(void *const *levels, uint32_t count)
 	return number ? number : add(hash, levels, count);
 }
 
-/* The first level is this function: skip it. */
+enum { LEVELS_FOUND = 1 + OWN_LEVELS + LEVELS };
+
+/* Unwinds the stack; returns how many levels it has found. *first: the one that returns to `caller`, as above. The
+ * function that calls this is the first level, and skipped. */
+static inline __attribute__((always_inline)) int unwind(const void *caller, void **levels, int *first)
+{
+	pthread_once(&once, find_unwinder);
+	int found = found_unwinder(levels, LEVELS_FOUND);
+	*first = 1;
+	while (caller && *first < found && levels[*first] != caller)
+		++*first;
+	if (*first >= found)
+		*first = 1;
+	return found;
+}
+
 NOINLINE uint64_t native_frames_from(const void *caller)
 {
-	void *levels[1 + OWN_LEVELS + LEVELS];
-	pthread_once(&once, find_unwinder);
-	int found = found_unwinder(levels, 1 + OWN_LEVELS + LEVELS);
-	int first = 1;
-	while (caller && first < found && levels[first] != caller)
-		first++;
-	if (first >= found)
-		first = 1;
+	void *levels[LEVELS_FOUND];
+	int first, found = unwind(caller, levels, &first);
 	return found > first ? number_of(levels + first, (uint32_t)min_u64((uint64_t)(found - first), LEVELS)) : 0;
 }
 
@@ -164,12 +175,16 @@ static const char *keep_library(const char *path)
 static const char *ask_linker(const char *address, char *name)
 {
 	Dl_info info;
-	if (!dladdr(address - 1, &info) || !info.dli_fname) {
+	char own[NAME_BYTES - 20];
+	uint64_t inside;
+	if (!dladdr(address - 1, &info) || !info.dli_fname)
 		snprintf(name, NAME_BYTES, "%p", (const void *)address);
-		return NULL;
-	}
-	const char *from = info.dli_sname ? info.dli_saddr : info.dli_fbase;
-	snprintf(name, NAME_BYTES, "%.160s+%#tx", info.dli_sname ? info.dli_sname : "", address - from);
+	else if (info.dli_sname)
+		snprintf(name, NAME_BYTES, "%.160s+%#tx", info.dli_sname, address - (const char *)info.dli_saddr);
+	else if (file_symbol(address - 1, own, sizeof own, &inside))
+		snprintf(name, NAME_BYTES, "%.160s+%#llx", own, (unsigned long long)inside + 1);
+	else
+		snprintf(name, NAME_BYTES, "+%#tx", address - (const char *)info.dli_fbase);
 	return info.dli_fname;
 }
 
@@ -216,6 +231,40 @@ static trz_frame describe(const char *address, char *name)
 	}
 	atomic_flag_clear_explicit(&names.busy, memory_order_release);
 	return (trz_frame){.filename = library, .name = name};
+}
+
+/* "cudaMalloc", "_ZL10cudaMallocIfE..." (an overload of CUDA's headers, compiled into the program), or an inner
+ * function of the static runtime. */
+static bool is_named_of_runtime(const char *name)
+{
+	if (!strncmp(name, "libcudart", 9))
+		return true;
+	if (!strncmp(name, "_Z", 2)) {
+		name += name[2] == 'L' ? 3 : 2;
+		name += strspn(name, "0123456789");
+	}
+	return !strncmp(name, "cuda", 4) && isupper((unsigned char)name[4]);
+}
+
+static bool is_of_runtime(const char *address)
+{
+	char name[NAME_BYTES];
+	const char *library = describe(address, name).filename;
+	return library && (strstr(library, "/libcudart") || strstr(library, "/libcuda.so") || is_named_of_runtime(name));
+}
+
+NOINLINE const void *native_asker(const void *caller)
+{
+	void *levels[LEVELS_FOUND];
+	int first, found;
+	if (!is_of_runtime(caller))
+		return caller;
+	found = unwind(caller, levels, &first);
+	if (first < found && levels[first] != caller)
+		return caller;
+	while (first < found && is_of_runtime(levels[first]))
+		first++;
+	return first < found ? levels[first] : caller;
 }
 
 size_t native_frame_of_address(const void *address, trz_frame *frame, size_t capacity)

@@ -35,7 +35,7 @@ LIBRARY_FOLDERS = {"base", "stats", "explain", "alloc"}
 NAMED_FOLDERS = LIBRARY_FOLDERS | {"sim", "trace", "cli", "bench"}
 OWNED_CALLS = {
     "malloc calloc realloc aligned_alloc posix_memalign free strdup strndup": {"meta.c", "api.c"},
-    "mmap munmap": {"meta.c", "native_stack.c"},
+    "mmap munmap": {"meta.c", "native_stack.c", "file_symbol.c"},
     "getenv secure_getenv": {"config.c"},
     "printf fprintf vfprintf dprintf puts fputs putchar perror": set(),
     "abort exit _exit": {"assert.c", "assert.h"},

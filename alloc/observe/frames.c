@@ -4,6 +4,7 @@
  */
 #include "observe/frames.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "heap/ledger.h"
@@ -49,6 +50,16 @@ NOINLINE void frames_gather_site(trz_heap *h)
 		return;
 	uint64_t stack = same && heap_thread.frames ? heap_thread.frames : ask(callback, user);
 	heap_thread.stack = stack & SITES_CALLER ? 0 : stack;
+}
+
+void frames_find_asker(void)
+{
+	uint64_t stack = heap_thread.stack;
+	int error = errno;
+	if (stack & SITES_CALLER)
+		heap_thread.stack = (uint64_t)(uintptr_t)native_asker((const void *)(uintptr_t)(stack & ~SITES_CALLER)) |
+		                    SITES_CALLER;
+	errno = error;
 }
 
 static void forget_in_window_locked(struct window *w)

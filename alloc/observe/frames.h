@@ -28,6 +28,10 @@ uint64_t frames_gather(trz_heap *h);
  * knows the operation's stack already, for the history, is not asked again. */
 void frames_gather_site(trz_heap *h);
 
+/* The thread's operation has failed. A preloaded program calls CUDA's runtime, and that calls terrazzo: the call site
+ * becomes the place where the program called the runtime. Takes the dynamic linker's lock, so none may be held. */
+void frames_find_asker(void);
+
 /* An operation begins: the events that it notes carry its stack, if stacks are on. Pass the result to frames_leave at
  * its end. The heap may be NULL. */
 static inline uint64_t frames_enter(trz_heap *h)

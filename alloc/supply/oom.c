@@ -11,6 +11,7 @@
 #include "heap/carve.h"
 #include "heap/ledger.h"
 #include "heap/poll.h"
+#include "observe/frames.h"
 #include "size_text.h"
 #include "supply/borrow.h"
 #include "supply/extend.h"
@@ -398,6 +399,8 @@ trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct 
 bool oom_ask(trz_heap *h, trz_status status)
 {
 	char text[ERROR_TEXT_BYTES];
+	frames_find_asker();
+	thread_failure.site = heap_thread.stack;
 	pthread_mutex_lock(&h->oom_lock);
 	trz_oom_callback *callback = h->oom_callback;
 	void *user = h->oom_user;

@@ -39,8 +39,8 @@ const struct facts *oom_thread_facts(void);
 /* The facts of the heap at this moment, as for its oldest stream's lane; `f` is zeroed. Growth lock held. */
 void oom_facts_now(trz_heap *h, struct facts *f);
 
-/* Asks the user's callback, with no lock held, whether to try once more. The thread's error text stays that of the
- * failure. A failure inside the callback does not call it again. */
+/* Completes the facts of a failure by who asked, and asks the user's callback, with no lock held, whether to try once
+ * more. The thread's error text stays that of the failure. A failure inside the callback does not call it again. */
 bool oom_ask(trz_heap *h, trz_status status);
 
 #endif

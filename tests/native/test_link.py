@@ -20,7 +20,7 @@ class Linked(unittest.TestCase):
         self.assertEqual((done.stdout, done.returncode), ("all right\n", 0))
         self.assertTrue(asked)
         for line in asked:
-            self.assertIn("/linked +0x", line)
+            self.assertRegex(line, r"/linked \w+\+0x")
 
 
 if __name__ == "__main__":

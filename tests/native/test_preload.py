@@ -156,6 +156,16 @@ class Preloaded(unittest.TestCase):
         preload = ctypes.CDLL(BUILD / "lib" / PRELOAD)
         self.assertEqual([way for way in ways if not hasattr(preload, way)], [])
 
+    def test_a_failure_names_the_programs_own_calls(self):
+        """Not the runtime's, be it shared or linked into the program; of a stripped program only the file is known."""
+        for program, names in (("refused", ("asks_at_once", "asks_in_order", "asks_for_rows")),
+                               ("refused_static", ("asks_at_once", "asks_in_order", "asks_for_rows")),
+                               ("refused_stripped", ("", "", ""))):
+            with self.subTest(program):
+                said = self.passes(program, variables={"LD_PRELOAD": PRELOAD})
+                asked = re.findall(r"(?m)^asked for by \S*/(\w+) (\w*)\+0x", said)
+                self.assertEqual(asked, [(program, name) for name in names], said)
+
     def test_an_error_of_the_configuration_is_told_once(self):
         variables = {"LD_PRELOAD": PRELOAD, "TERRAZZO_CONF": "limit:much", "TERRAZZO_NATIVE": "report:on"}
         for program in (["runtime_calls"], ["edges", "peers"]):
