@@ -377,7 +377,7 @@ static void say_allocated(struct writer *w)
 	say_part(w, "of other streams", e->free_streams);
 	say_part(w, e->failed && evidence_or_zero(e->pool) ? "of other pools" : "of private pools", e->free_pools);
 	say_part(w, "beside live blocks", e->free_partly);
-	if (evidence_known(e->allocated) && evidence_known(e->reserved) && e->reserved >= e->allocated && e->reserved)
+	if (evidence_known(e->allocated) && evidence_known(e->reserved) && e->reserved >= e->allocated && e->allocated)
 		say(w, "      fragmentation                      %15s", SHARE(e->reserved - e->allocated, e->reserved));
 }
 

@@ -785,6 +785,21 @@ static void test_the_report_has_decimal_points(void **state)
 	assert_text(page.text, "       64.00 MiB +- 9 bytes   6.2 %  ");
 }
 
+/* All that is reserved would be fragmented if nothing is allocated. */
+static void test_fragmentation_is_of_what_is_allocated(void **state)
+{
+	(void)state;
+	static struct page page;
+	for (int i = 0; i < 2; i++) {
+		page = (struct page){.used = 0};
+		fill();
+		e.allocated = i ? gib(1) : 0;
+		e.reserved = gib(2);
+		assert_true(oom_report_text(&e, &v, to_page, &page));
+		assert_int_equal(strstr(page.text, "fragmentation") != NULL, i);
+	}
+}
+
 /* Each verdict's first lines, from evidence of nothing but a failure. */
 static void test_every_verdict_has_its_lines(void **state)
 {
@@ -899,6 +914,7 @@ int main(void)
 		cmocka_unit_test(test_figures_at_the_edge),
 		cmocka_unit_test(test_the_report_is_short),
 		cmocka_unit_test(test_the_report_has_decimal_points),
+		cmocka_unit_test(test_fragmentation_is_of_what_is_allocated),
 		cmocka_unit_test(test_every_verdict_has_its_lines),
 		cmocka_unit_test(test_json),
 		cmocka_unit_test(test_a_sink_that_refuses_is_left_alone),
