@@ -87,13 +87,29 @@ struct piece {
 	std::size_t size;
 };
 
-/* It is device memory, and work on the stream may use it at once. */
-static void is_usable(const user &by, void *memory, std::size_t size)
+static cudaPointerAttributes ask_about(void *memory, const char *when)
 {
 	cudaPointerAttributes about;
-	CHECK(memory && reinterpret_cast<std::uintptr_t>(memory) % ALIGNMENT == 0);
 	MUST(cudaPointerGetAttributes(&about, memory));
-	CHECK(about.type == cudaMemoryTypeDevice && about.devicePointer == memory);
+	if (about.type != cudaMemoryTypeDevice || about.devicePointer != memory)
+		std::printf("cudaPointerGetAttributes of %p %s: type %d, device %d, device pointer %p, host pointer %p\n",
+		            memory, when, static_cast<int>(about.type), about.device, about.devicePointer, about.hostPointer);
+	return about;
+}
+
+/* It is device memory, and work on the stream may use it at once. A thread that has not used CUDA yet has no context,
+ * and a driver that knows nothing of mapped memory there: what it says without one is told, and what it says with one
+ * counts. */
+static void is_usable(const user &by, void *memory, std::size_t size)
+{
+	CHECK(memory && reinterpret_cast<std::uintptr_t>(memory) % ALIGNMENT == 0);
+	cudaPointerAttributes about = ask_about(memory, "as it is");
+	if (about.type != cudaMemoryTypeDevice || about.devicePointer != memory) {
+		MUST(cudaSetDevice(0));
+		about = ask_about(memory, "with the device set");
+	}
+	CHECK(about.type == cudaMemoryTypeDevice);
+	CHECK(about.devicePointer == memory);
 	MUST(cudaMemsetAsync(memory, 1, std::min(size, MIB), by.stream));
 }
 
