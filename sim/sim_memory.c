@@ -527,7 +527,8 @@ static trz_status check_map(sim *s, uint64_t address, uint64_t size, const struc
 			wrong = "something is mapped there";
 	if (!wrong)
 		return sim_device_check(s, p->device);
-	return sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, 0, "map at [%#llx, +%llu): %s",
+	trz_status status = p && size != p->size ? TRZ_ERROR_NOT_SUPPORTED : TRZ_ERROR_INVALID_ARGUMENT;
+	return sim_misuse(s, status, 0, "map at [%#llx, +%llu): %s",
 	                  (unsigned long long)address, (unsigned long long)size, wrong);
 }
 

@@ -205,7 +205,8 @@ cuda_result cuMemMap(cuda_addr address, size_t size, size_t offset, cuda_mem han
 {
 	LOOK_ENTER(cuMemMap);
 	LOOK_NEED(may_make_memory(), INVALID_CONTEXT);
-	LOOK_NEED(offset == 0 && flags == 0, INVALID_VALUE);
+	LOOK_NEED(flags == 0, INVALID_VALUE);
+	LOOK_NEED(offset == 0, NOT_SUPPORTED);
 	return LOOK_SLOT(map, address, size, handle);
 }
 

@@ -30,7 +30,9 @@ cuda_error cudaMallocManaged(void **address, size_t size, unsigned flags)
 {
 	cuda_addr made = 0;
 	RT_ENTER(cudaMallocManaged);
-	int result = address ? cuMemAllocManaged(&made, size, flags) : RT_INVALID_VALUE;
+	if (!address)
+		return rt_result(RT_INVALID_VALUE);
+	int result = size ? cuMemAllocManaged(&made, size, flags) : RT_SUCCESS;  /* a GPU's runtime gives none for none */
 	if (result == RT_SUCCESS)
 		*address = (void *)made;
 	return rt_result(result);

@@ -87,20 +87,20 @@ static void too_large(size_t total)
 	is("malloc/half_of_it_freed", cudaFree(ptr), SUCCESS);
 }
 
-/* Blocks of 16 MiB until there is no more, twice. */
+/* Blocks of a hundredth of the memory, but at least 16 MiB, until there is no more, twice. */
 static void fill(size_t total)
 {
-	void *list[1024];
-	size_t counts[2] = {0, 0};
+	void *list[128];
+	size_t counts[2] = {0, 0}, block = total / 100 < 16 * MIB ? 16 * MIB : total / 100;
 	for (int round = 0; round < 2; round++) {
 		size_t *count = &counts[round];
-		while (*count < 1024 && cudaMalloc(&list[*count], 16 * MIB) == SUCCESS)
+		while (*count < 128 && cudaMalloc(&list[*count], block) == SUCCESS)
 			++*count;
 		is(round ? "malloc/full_again" : "malloc/full", cudaGetLastError(), OUT_OF_MEMORY);
 		for (size_t i = 0; i < *count; i++)
 			cudaFree(list[i]);
 	}
-	holds("malloc/most_can_be_had", counts[0] * 16 * MIB > total / 2);
+	holds("malloc/most_can_be_had", counts[0] * block > total / 2);
 	is("malloc/freed_memory_comes_back", (long long)counts[1], (long long)counts[0]);
 }
 

@@ -94,7 +94,7 @@ void check_managed(void)
 	is("managed/written_by_the_host", out[99], 8);
 	is("managed/freed", cudaFree(ptr), SUCCESS);
 	is("managed/freed_twice", cudaFree(ptr), INVALID_VALUE);
-	is("managed/zero", cudaMallocManaged((void **)&ptr, 0, 1), INVALID_VALUE);
+	is("managed/zero", cudaMallocManaged((void **)&ptr, 0, 1), SUCCESS);
 	is("managed/no_flags", cudaMallocManaged((void **)&ptr, 64, 0), INVALID_VALUE);
 	is("managed/unknown_flags", cudaMallocManaged((void **)&ptr, 64, 8), INVALID_VALUE);
 	is("managed/nowhere_to_put_it", cudaMallocManaged(NULL, 64, 1), INVALID_VALUE);

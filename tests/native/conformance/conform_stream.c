@@ -243,11 +243,21 @@ static void pool_keeps(void *stream)
 	must("cudaMemPoolDestroy", cudaMemPoolDestroy(pool));
 }
 
+static void access_of_another_device(void *pool)
+{
+	int flags = -1;
+	must("cudaMemPoolGetAccess", cudaMemPoolGetAccess(&flags, pool, &(struct location){1, 1}));
+	is("pools/other_device_has_none", flags, 0);
+	is("pools/access_set", cudaMemPoolSetAccess(pool, &(struct access){{1, 1}, 3}, 1), SUCCESS);
+	must("cudaMemPoolGetAccess", cudaMemPoolGetAccess(&flags, pool, &(struct location){1, 1}));
+	is("pools/other_device_has_access", flags, 3);
+}
+
 static void pool_errors(void *stream)
 {
 	void *pool = NULL, *ptr = NULL;
 	struct pool_props props = ordinary;
-	int flags = -1;
+	int flags = -1, devices = 0;
 	is("pools/nowhere_to_put_it", cudaMemPoolCreate(NULL, &ordinary), INVALID_VALUE);
 	props.type = 0;
 	is("pools/of_no_type", cudaMemPoolCreate(&pool, &props), INVALID_VALUE);
@@ -265,11 +275,9 @@ static void pool_errors(void *stream)
 	cudaGetLastError();
 	must("cudaMemPoolGetAccess", cudaMemPoolGetAccess(&flags, pool, &(struct location){1, 0}));
 	is("pools/own_device_has_access", flags, 3);
-	must("cudaMemPoolGetAccess", cudaMemPoolGetAccess(&flags, pool, &(struct location){1, 1}));
-	is("pools/other_device_has_none", flags, 0);
-	is("pools/access_set", cudaMemPoolSetAccess(pool, &(struct access){{1, 1}, 3}, 1), SUCCESS);
-	must("cudaMemPoolGetAccess", cudaMemPoolGetAccess(&flags, pool, &(struct location){1, 1}));
-	is("pools/other_device_has_access", flags, 3);
+	must("cudaGetDeviceCount", cudaGetDeviceCount(&devices));
+	if (devices > 1)
+		access_of_another_device(pool);
 	must("cudaMemPoolDestroy", cudaMemPoolDestroy(pool));
 }
 
