@@ -35,7 +35,7 @@ from native_common import BUILD, PRELOAD, SOURCE, bench_program, end, find_toolk
 
 CLI = BUILD / "bin" / "terrazzo"
 # Seconds of each part at most, of 150; what one leaves, the later ones have.
-SHARES = {"packages": 35, "peers": 50, "micros": 28, "samples": 20, "linked": 10, "command": 15, "rows": 5,
+SHARES = {"packages": 35, "peers": 50, "micros": 28, "samples": 30, "linked": 10, "command": 15, "rows": 5,
           "sanitizer": 12, "counts": 12}
 COUNTED = ("vit", "fsdp_like")
 PROBE = """

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that know nothing of terrazzo, and the examples that do: each is run plain and preloaded, and must end and
 print the same."""
+import os
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from pathlib import Path
 from native_common import BUILD, PRELOAD, SOURCE, find_toolkit, given_path, joined, run, toolkit_libraries
 
 ARCHITECTURE = "sm_90"
-AT_ONCE = 6                # programs that run side by side: nothing is timed
+AT_ONCE = max(6, (os.cpu_count() or 6) - 2)  # programs that run side by side: nothing is timed
 PROGRAM_SECONDS = 30
 PACKAGE_SECONDS = 45
 

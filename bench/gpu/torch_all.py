@@ -21,8 +21,8 @@ import torch_common as common
 
 HERE = Path(__file__).resolve().parent
 # Part -> (program, its words, share of the time)
-PARTS = {"times": ("torch_times.py", [], 0.42), "values": ("torch_checks.py", ["values"], 0.08),
-         "explain": ("torch_oom.py", ["explain"], 0.12), "fits": ("torch_oom.py", ["fits"], 0.16),
+PARTS = {"times": ("torch_times.py", [], 0.42), "values": ("torch_checks.py", ["values"], 0.12),
+         "explain": ("torch_oom.py", ["explain"], 0.12), "fits": ("torch_oom.py", ["fits"], 0.12),
          "checks": ("torch_checks.py", ["ways", "ours"], 0.12), "pytorch": ("torch_checks.py", ["pytorch"], 0.10)}
 COMPUTE = "name,driver_version,memory.total,memory.used,pstate,clocks.sm,clocks.mem,temperature.gpu"
 

@@ -9,11 +9,12 @@ PyTorch in memory but has not started CUDA; there is one for each allocator, who
 imported. For terrazzo the child calls terrazzo.torch.install(), which is the one line that a user adds.
 
 First some steps run with deterministic algorithms; the bits of losses and parameters after them must be the same for
-all allocators. Then come the timed steps, whose number is the same for all. A row has: median and ninth decile of the
-milliseconds from one step's end to the next by events on the device; wall-clock seconds of all timed steps with what it
-is as a multiple of native's; the host's part, without waiting; tokens (images) a second; PyTorch's peaks of allocated
-and reserved memory; the most that the device itself had in use (NVML, every 20 ms, less what it had before; with
-context and libraries); retries, and calls that made or returned memory. With each further round the order turns by one.
+all allocators, if two native runs agree (the second runs no further): else the program is not repeatable. Then come
+the timed steps, whose number is the same for all. A row has: median and ninth decile of the milliseconds from one
+step's end to the next by events on the device; wall-clock seconds of all timed steps with what it is as a multiple of
+native's; the host's part, without waiting; tokens (images) a second; PyTorch's peaks of allocated and reserved memory;
+the most that the device itself had in use (NVML, every 20 ms, less what it had before; with context and libraries);
+retries, and calls that made or returned memory. With each further round the order turns by one.
 --seconds ends the whole after S; programs that are left out are named. --quick: few steps, for a simulated device.
 """
 import argparse
@@ -31,6 +32,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from pathlib import Path
 
 import torch_common as common
@@ -68,7 +70,7 @@ def bits_of(torch, run):
     return digest, losses
 
 
-def measured(torch, name, quick):
+def measured(torch, name, quick, bits_only):
     """The figures of one program."""
     import torch_models
     program, (checked, timed) = getattr(torch_models, name), PROGRAMS[name]
@@ -83,6 +85,8 @@ def measured(torch, name, quick):
     for _ in range(checked):
         next(steps)
     bits, losses = bits_of(torch, run)
+    if bits_only:
+        return {"bits": bits, "ready_seconds": time.monotonic() - started}
     set_deterministic(torch, name in ALWAYS_DETERMINISTIC)
     for _ in range(WARM):
         next(steps)
@@ -158,7 +162,10 @@ def work(wish):
             found = {}
         if wish["fraction"]:
             torch.cuda.set_per_process_memory_fraction(wish["fraction"])
-        found.update((filled if wish["fill"] else measured)(torch, wish["program"], wish["quick"]))
+        if wish["fill"]:
+            found.update(filled(torch, wish["program"], wish["quick"]))
+        else:
+            found.update(measured(torch, wish["program"], wish["quick"], wish["bits_only"]))
     except BaseException:  # also a signal's exit: whatever it is, it must be told
         found = {"error": traceback.format_exc()}
     Path(wish["out"]).write_text(json.dumps(found))
@@ -172,6 +179,7 @@ def serve():
     import transformers.models.resnet.modeling_resnet  # noqa: F401
     import torch.distributed.fsdp  # noqa: F401
     import torch_models  # noqa: F401
+    warnings.filterwarnings("ignore", "(?s).*fork", DeprecationWarning)  # of threads that only wait for work
     print(json.dumps({"ready": not torch.cuda.is_initialized()}), flush=True)
     for line in sys.stdin:
         wish = json.loads(line)
@@ -221,11 +229,11 @@ class Server:
             self.came.wait_for(lambda: self.lines, limit)
             return self.lines.popleft() if self.lines else None
 
-    def run(self, program, quick, limit, folder, fill=False, fraction=None):
+    def run(self, program, quick, limit, folder, fill=False, fraction=None, bits_only=False):
         out, log = Path(folder) / "figures.json", Path(folder) / "log"
         out.unlink(missing_ok=True)
         wish = {"program": program, "allocator": self.allocator, "quick": quick, "limit": limit, "fill": fill,
-                "fraction": fraction, "out": str(out), "log": str(log)}
+                "fraction": fraction, "bits_only": bits_only, "out": str(out), "log": str(log)}
         try:
             print(json.dumps(wish), file=self.process.stdin, flush=True)
         except BrokenPipeError:
@@ -282,17 +290,32 @@ HEAD = (f"{'program':<15} {'allocator':<10} {'median':>8} {'p90 ms':>8} {'wall s
         f"{'units/s':>8} {'alloc':>7} {'reserv':>7} {'device':>7} {'retry':>5} {'calls':>6}  bits")
 
 
-def row_text(name, allocator, row, native):
+def bits_text(row, natives):
+    """What a comparison of the bits says: that takes two native runs which agree."""
+    bits = {native["bits"] for native in natives}
+    if len(natives) < 2:
+        return ""
+    if len(bits) > 1:
+        return "  not repeatable"
+    return "" if row["bits"] in bits else "  DIFFERENT"
+
+
+def row_text(name, allocator, row, natives):
+    """`natives`: native's runs of the program so far that ended well; the first one's times count as 1."""
     if "error" in row:
         lines = row["error"].strip().splitlines()  # a traceback ends with what happened
         return f"{name:<15} {allocator:<10} FAILED: {lines[-1 if lines[0].startswith('Traceback') else 0][:90]}"
+
+    same = bits_text(row, natives)
+    native = next((other for other in natives if "step_ms" in other), None)
+    if "step_ms" not in row:
+        return f"{name:<15} {allocator:<10} {'the bits once more':<93}  {row['bits']}{same}"
 
     def times(key):
         return f"{row[key] / native[key]:>6.3f}" if native and native.get(key) else f"{'':>6}"
 
     made = sum(value for key, value in row["timed_calls"].items()
                if key in ("alloc", "free", "mem_create", "mem_release", "mem_map", "mem_unmap", "malloc"))
-    same = "" if not native or row["bits"] == native["bits"] else "  DIFFERENT"
     return (f"{name:<15} {allocator:<10} {statistics.median(row['step_ms']):>8.2f} {decile(row['step_ms'], 9):>8.2f} "
             f"{row['wall_seconds']:>7.3f} {times('wall_seconds')} {row['enqueued_seconds']:>7.3f} "
             f"{times('enqueued_seconds')} {row['units'] / row['wall_seconds']:>8.0f} "
@@ -301,10 +324,10 @@ def row_text(name, allocator, row, native):
 
 
 def order(allocators, turn, again):
-    """Who runs when; with each turn another one comes first."""
+    """Who runs when, and for the bits alone; with each turn another one comes first."""
     shift = turn % len(allocators)
-    turned = allocators[shift:] + allocators[:shift]
-    return turned + ["native"] if again and "native" in turned else turned
+    turned = [(allocator, False) for allocator in allocators[shift:] + allocators[:shift]]
+    return turned + [("native", not again)] if "native" in allocators else turned
 
 
 class Training:
@@ -319,25 +342,23 @@ class Training:
     def left(self):
         return self.args.seconds - (time.monotonic() - self.begin)
 
-    def one(self, name, allocator):
+    def one(self, name, allocator, bits_only):
         """The figures of one process."""
         before = common.settle(self.management, self.idle)
         with common.Sampler(self.management) as sampler:
-            row = self.servers[allocator].run(name, self.args.quick, min(self.args.limit, self.left()), self.args.out)
+            row = self.servers[allocator].run(name, self.args.quick, min(self.args.limit, self.left()), self.args.out,
+                                               bits_only=bits_only)
         return {"program": name, "allocator": allocator, "device_bytes": sampler.most - before, **row}
 
     def program(self, name, turn):
         wanted = [allocator for allocator in self.servers if allocator in ONLY.get(name, self.servers)]
-        natives = [row for row in self.rows if row["program"] == name and row["allocator"] == "native"]
-        for allocator in order(wanted, turn, name in AGAIN and turn == 0):
+        for allocator, bits_only in order(wanted, turn, name in AGAIN and turn == 0):
             if self.left() < 6:
                 self.left_out.append(f"{name} {allocator}")
                 continue
-            row = self.one(name, allocator)
+            row = self.one(name, allocator, bits_only)
             self.rows.append(row)
-            if allocator == "native" and "error" not in row:
-                natives.append(row)
-            print(row_text(name, allocator, row, natives[0] if natives and natives[0] is not row else None), flush=True)
+            print(row_text(name, allocator, row, natives_of(self.rows, name)), flush=True)
             if "error" in row:
                 print(row["error"][-1500:], file=sys.stderr)
 
@@ -346,14 +367,16 @@ class Training:
             server.close()
 
 
+def natives_of(rows, name):
+    return [row for row in rows if (row["program"], row["allocator"]) == (name, "native") and "error" not in row]
+
+
 def table(rows):
-    """All rows once more, with native's first run of the program for comparison, whenever that came."""
+    """All rows once more, with native's runs of the program for comparison, whenever they came."""
     texts, last = [HEAD], None
     for row in sorted(rows, key=lambda row: (list(PROGRAMS).index(row["program"]),
                                              list(ALLOCATORS).index(row["allocator"]))):
-        natives = [other for other in rows if (other["program"], other["allocator"]) == (row["program"], "native")
-                   and "error" not in other]
-        texts.append(row_text(row["program"], row["allocator"], row, natives[0] if natives else None))
+        texts.append(row_text(row["program"], row["allocator"], row, natives_of(rows, row["program"])))
         last = row
     return texts if last else ["nothing ran"]
 
