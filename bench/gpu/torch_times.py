@@ -4,16 +4,17 @@
 
     torch_times.py [--out DIR] [--seconds S] [--limit S] [--rounds N] [--allocators A,...] [--quick] [NAME...]
 
-One process for each program and allocator, one at a time. To spare the imports each is forked off a process that has
-PyTorch in memory but has not started CUDA; there is one for each allocator, whose variables PyTorch reads when it is
-imported. For terrazzo the child calls terrazzo.torch.install(), which is the one line that a user adds.
+One process for each program and allocator. To spare the imports each is forked off a process that has PyTorch in memory
+but has not started CUDA; there is one for each allocator, whose variables PyTorch reads when it is imported. Those of
+one program start side by side, which takes seconds, and warm up; then they run one at a time. For terrazzo the child
+calls terrazzo.torch.install(), which is the one line that a user adds.
 
 First some steps run with deterministic algorithms; the bits of losses and parameters after them must be the same for
 all allocators, if two native runs agree (the second runs no further): else the program is not repeatable. Then come
 the timed steps, whose number is the same for all. A row has: median and ninth decile of the milliseconds from one
 step's end to the next by events on the device; wall-clock seconds of all timed steps with what it is as a multiple of
 native's; the host's part, without waiting; tokens (images) a second; PyTorch's peaks of allocated and reserved memory;
-the most that the device itself had in use (NVML, every 20 ms, less what it had before; with context and libraries);
+the most that the device itself had in use (NVML, every 20 ms, less what it had before, so without contexts);
 retries, and calls that made or returned memory. With each further round the order turns by one.
 --seconds ends the whole after S; programs that are left out are named. --quick: few steps, for a simulated device.
 """
@@ -43,7 +44,8 @@ PROGRAMS = {"llama_variable": (4, 28), "serving": (2, 6), "llama_steady": (2, 12
             "graphs": (2, 24), "detection": (5, 20), "fsdp2": (3, 20), "compiled": (4, 200)}
 ALWAYS_DETERMINISTIC = ("detection",)  # other choices of cuDNN's would have to be made, and warmed up, again
 ONLY = {"compiled": ("native", "terrazzo")}  # each needs some seconds for torch.compile
-AGAIN = ("llama_variable",)  # native runs a second time: how far its two runs differ is noise
+TWICE = ("llama_variable",)  # native is timed a second time: how far its two runs differ is noise
+AGAIN = "native_again"       # the server of native's second runs
 QUICK_STEPS = 3
 WARM = 2  # steps without deterministic algorithms before the clock starts
 
@@ -150,6 +152,27 @@ def calls_of(torch):
     return found
 
 
+def warm_up(torch):
+    """What every program's first seconds go to: the context, libraries, their handles and kernels."""
+    for kind in (torch.float32, torch.bfloat16):
+        square = torch.ones(64, 64, device="cuda", dtype=kind)
+        (square @ square).softmax(0).sum().item()
+    torch.nn.functional.conv2d(torch.ones(1, 1, 8, 8, device="cuda"), torch.ones(1, 1, 3, 3, device="cuda"))
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+
+
+def await_turn(wish):
+    """Says that the process is ready, and waits until no other is timed."""
+    Path(wish["out"] + ".ready").touch()
+    until = time.monotonic() + wish["patience"]
+    while not Path(wish["out"] + ".go").exists():
+        if time.monotonic() > until:
+            raise TimeoutError("its turn did not come")
+        time.sleep(0.005)
+
+
 def work(wish):
     """Runs in a process of its own: writes its figures, or what went wrong, to the file `out`."""
     try:
@@ -162,6 +185,9 @@ def work(wish):
             found = {}
         if wish["fraction"]:
             torch.cuda.set_per_process_memory_fraction(wish["fraction"])
+        if wish["patience"]:
+            warm_up(torch)
+            await_turn(wish)
         if wish["fill"]:
             found.update(filled(torch, wish["program"], wish["quick"]))
         else:
@@ -190,7 +216,7 @@ def serve():
             with open(wish["log"], "wb") as log:
                 for descriptor in (1, 2):
                     os.dup2(log.fileno(), descriptor)
-            faulthandler.dump_traceback_later(max(1, wish["limit"] - 2), exit=False, file=sys.stderr)
+            faulthandler.dump_traceback_later(max(1, wish["patience"] + wish["limit"] - 2), exit=False, file=sys.stderr)
             work(wish)
             sys.stdout.flush()
             os._exit(0)  # not through the destructors of a forked interpreter
@@ -204,8 +230,9 @@ def serve():
 class Server:
     """Where processes for one allocator come from."""
 
-    def __init__(self, allocator):
-        self.allocator = allocator
+    def __init__(self, allocator, name=None):
+        self.allocator, self.name = allocator, name or allocator
+        self.wish = self.child = None
         self.process = subprocess.Popen(
             [sys.executable, str(Path(__file__).resolve()), "--serve"], env=common.environment(allocator),
             cwd=common.ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None)
@@ -229,18 +256,32 @@ class Server:
             self.came.wait_for(lambda: self.lines, limit)
             return self.lines.popleft() if self.lines else None
 
-    def run(self, program, quick, limit, folder, fill=False, fraction=None, bits_only=False):
-        out, log = Path(folder) / "figures.json", Path(folder) / "log"
-        out.unlink(missing_ok=True)
-        wish = {"program": program, "allocator": self.allocator, "quick": quick, "limit": limit, "fill": fill,
-                "fraction": fraction, "bits_only": bits_only, "out": str(out), "log": str(log)}
+    def start(self, program, quick, limit, folder, fill=False, fraction=None, bits_only=False, patience=0):
+        """Begins a run. With patience, so many seconds, it only warms up until finish() is called."""
+        out, log = Path(folder).resolve() / f"{self.name}.figures.json", Path(folder).resolve() / f"{self.name}.log"
+        for file in (out, Path(f"{out}.ready"), Path(f"{out}.go")):
+            file.unlink(missing_ok=True)
+        self.wish = {"program": program, "allocator": self.allocator, "quick": quick, "limit": limit, "fill": fill,
+                     "fraction": fraction, "bits_only": bits_only, "patience": patience, "out": str(out),
+                     "log": str(log)}
+        self.child = None
         try:
-            print(json.dumps(wish), file=self.process.stdin, flush=True)
+            print(json.dumps(self.wish), file=self.process.stdin, flush=True)
         except BrokenPipeError:
-            return {"error": "its server has ended"}
-        child = (self.next(10) or {}).get("child")
+            return
+        self.child = (self.next(10) or {}).get("child")
+
+    def is_ready(self):
+        """Whether the run has warmed up, or has failed at it."""
+        return self.child is None or Path(self.wish["out"] + ".ready").exists() or Path(self.wish["out"]).exists()
+
+    def finish(self, limit):
+        """The figures of the run that was started."""
+        wish, child = self.wish, self.child
+        out, log = Path(wish["out"]), Path(wish["log"])
         if child is None:
-            return {"error": "its server does not answer"}
+            return {"error": "its server does not answer, or has ended"}
+        Path(f"{out}.go").touch()
         ended = self.next(limit)
         if ended is None:
             common.end_group(child)
@@ -251,8 +292,12 @@ class Server:
             return {"error": f"ended with status {ended}\n{words[-3000:]}"}
         found = {**json.loads(out.read_text()), "said": words[-2000:]}
         if any(text in found.get("error", "") for text in ("forked subprocess", "initialization error")):
-            return self.run_alone(wish, limit, out)
+            return self.run_alone({**wish, "patience": 0}, limit, out)
         return found
+
+    def run(self, program, quick, limit, folder, fill=False, fraction=None):
+        self.start(program, quick, limit, folder, fill, fraction)
+        return self.finish(limit)
 
     def run_alone(self, wish, limit, out):
         """The same in a new process, where some package's import has started CUDA in the server."""
@@ -271,10 +316,12 @@ class Server:
             self.process.kill()
 
 
-def ready_servers(allocators, limit=90):
+def ready_servers(allocators, limit=90, again=False):
     """{allocator: Server}, once they have imported PyTorch; meanwhile terrazzo's shim is compiled, if need be."""
     begin = time.monotonic()
     servers = {allocator: Server(allocator) for allocator in allocators}
+    if again:
+        servers[AGAIN] = Server("native", AGAIN)
     if "terrazzo" in servers:
         print(common.prepare(), flush=True)
     ready = {allocator: server.next(limit) for allocator, server in servers.items()}
@@ -323,11 +370,11 @@ def row_text(name, allocator, row, natives):
             f"{row['device_bytes'] / GIB:>7.2f} {row['retries']:>5} {made:>6}  {row['bits']}{same}")
 
 
-def order(allocators, turn, again):
-    """Who runs when, and for the bits alone; with each turn another one comes first."""
-    shift = turn % len(allocators)
-    turned = [(allocator, False) for allocator in allocators[shift:] + allocators[:shift]]
-    return turned + [("native", not again)] if "native" in allocators else turned
+def order(servers, turn):
+    """Who runs when: with each turn another one comes first, and native's second run last."""
+    names = [name for name in servers if name != AGAIN]
+    shift = turn % len(names)
+    return names[shift:] + names[:shift] + [name for name in servers if name == AGAIN]
 
 
 class Training:
@@ -336,29 +383,44 @@ class Training:
     def __init__(self, args, management):
         self.args, self.management, self.begin = args, management, time.monotonic()
         self.rows, self.left_out = [], []
-        self.servers = ready_servers(args.allocators.split(","))
+        self.servers = ready_servers(args.allocators.split(","), again="native" in args.allocators.split(","))
         self.idle = management.used()
 
     def left(self):
         return self.args.seconds - (time.monotonic() - self.begin)
 
-    def one(self, name, allocator, bits_only):
+    def one(self, name, server):
         """The figures of one process."""
         before = common.settle(self.management, self.idle)
         with common.Sampler(self.management) as sampler:
-            row = self.servers[allocator].run(name, self.args.quick, min(self.args.limit, self.left()), self.args.out,
-                                               bits_only=bits_only)
-        return {"program": name, "allocator": allocator, "device_bytes": sampler.most - before, **row}
+            row = server.finish(max(1, min(self.args.limit, self.left())))
+        return {"program": name, "allocator": server.allocator, "device_bytes": sampler.most - before, **row}
+
+    def start(self, name, turn):
+        """Starts the processes of one program, all at once, which takes some seconds, and waits until they are ready.
+        Returns their servers."""
+        wanted = [server for server in self.servers if server in (*ONLY.get(name, self.servers), AGAIN)]
+        chosen = [self.servers[server] for server in order(wanted, turn)]
+        for server in chosen:
+            bits_only = server.name == AGAIN and (turn > 0 or name not in TWICE)
+            server.start(name, self.args.quick, self.args.limit, self.args.out, bits_only=bits_only,
+                         patience=max(1, self.left()))
+        until = time.monotonic() + min(self.args.limit, self.left())
+        while not all(server.is_ready() for server in chosen) and time.monotonic() < until:
+            time.sleep(0.02)
+        self.idle = self.management.used()
+        return chosen
 
     def program(self, name, turn):
-        wanted = [allocator for allocator in self.servers if allocator in ONLY.get(name, self.servers)]
-        for allocator, bits_only in order(wanted, turn, name in AGAIN and turn == 0):
-            if self.left() < 6:
-                self.left_out.append(f"{name} {allocator}")
-                continue
-            row = self.one(name, allocator, bits_only)
+        if self.left() < 12:
+            self.left_out.append(name)
+            return
+        for server in self.start(name, turn):
+            if self.left() < 2:
+                self.left_out.append(f"{name} {server.name}")
+            row = self.one(name, server)
             self.rows.append(row)
-            print(row_text(name, allocator, row, natives_of(self.rows, name)), flush=True)
+            print(row_text(name, server.allocator, row, natives_of(self.rows, name)), flush=True)
             if "error" in row:
                 print(row["error"][-1500:], file=sys.stderr)
 
@@ -413,8 +475,9 @@ def main():
     print("\n" + "\n".join(texts), flush=True)
     Path(args.out, "torch_times.json").write_text(json.dumps(
         {"machine": about, "rows": training.rows, "left_out": training.left_out, "table": texts}) + "\n")
-    for name in ("figures.json", "log"):
-        Path(args.out, name).unlink(missing_ok=True)
+    for server in training.servers:
+        for end in ("figures.json", "figures.json.ready", "figures.json.go", "log"):
+            Path(args.out, f"{server}.{end}").unlink(missing_ok=True)
     return 1 if any("error" in row for row in training.rows) else 0
 
 
