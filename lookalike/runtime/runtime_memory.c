@@ -9,21 +9,16 @@
 /* ---- allocation ------------------------------------------------------------ */
 
 /* An allocation of no bytes gives NULL. */
-static int allocate(void **address, size_t size)
+cuda_error cudaMalloc(void **address, size_t size)
 {
 	cuda_addr made = 0;
+	RT_ENTER(cudaMalloc);
 	if (!address)
-		return RT_INVALID_VALUE;
+		return rt_result(RT_INVALID_VALUE);
 	int result = size ? cuMemAlloc_v2(&made, size) : RT_SUCCESS;
 	if (result == RT_SUCCESS)
 		*address = (void *)made;
-	return result;
-}
-
-cuda_error cudaMalloc(void **address, size_t size)
-{
-	RT_ENTER(cudaMalloc);
-	return rt_result(allocate(address, size));
+	return rt_result(result);
 }
 
 cuda_error cudaMallocManaged(void **address, size_t size, unsigned flags)

@@ -47,7 +47,7 @@ assert (told.type, told.device, told.on_device, told.on_host) == (3, 0, p + 100,
 must(runtime.cudaPointerGetAttributes(byref(told), c_void_p(malloc(64))))
 assert told.type == 2 and told.on_host is None
 assert runtime.cudaMallocManaged(byref(c_void_p()), c_size_t(MIB), 3) == 1
-assert runtime.cudaMallocManaged(byref(c_void_p()), c_size_t(0), 1) == 1
+assert runtime.cudaMallocManaged(byref(c_void_p()), c_size_t(0), 1) == 0
 must(runtime.cudaStreamAttachMemAsync(None, c_void_p(p), c_size_t(0), 4))
 assert runtime.cudaStreamAttachMemAsync(None, c_void_p(malloc(64)), c_size_t(0), 4) == 1
 must(runtime.cudaFree(c_void_p(p)))

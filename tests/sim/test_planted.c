@@ -71,7 +71,7 @@ static void test_a_world_whose_events_lie(void **state)
 		assert_null(world_open_heap(&world, &liar));
 		world.run_most = 0;  /* work runs late enough for the lie to matter */
 		world.lag = 100;
-		wrong = fit ? run_on(3000) : NULL;
+		wrong = fit ? run_on(6000) : NULL;
 		noticed += wrong && (strstr(wrong, "violation") || strstr(wrong, "CONTEXT_DEAD"));
 		tried += fit;
 		world_close(&world);
