@@ -8,7 +8,7 @@
 int cudaMallocAsync(void **ptr, size_t size, void *stream);
 int cudaMallocPitch(void **ptr, size_t *pitch, size_t width, size_t height);
 
-#define OWN __attribute__((noinline, noclone)) static
+#define OWN __attribute__((noinline)) static
 
 OWN void asks_at_once(void)
 {
