@@ -16,7 +16,7 @@ static inline bool heap_has_lost(const struct event_pool *p)
  * the heap, and all work of its streams with it. */
 trz_status heap_note_loss(trz_heap *h, struct event_pool *p, trz_status status);
 
-/* Whether the stream's handle, which must be alive, means the stream in this thread. May ask the driver. */
+/* Whether the stream's handle, which must be alive, means the stream in this thread. */
 bool heap_is_threads_own(const struct stream *s);
 
 /* Whether the handle is alive and means the stream in this thread. Growth lock held. */

@@ -378,11 +378,6 @@ static inline bool heap_limit_allows(const trz_heap *h, uint64_t bytes)
 trz_status heap_open(trz_heap *h, const trz_open_params *params, const trz_driver *table);
 void heap_close(trz_heap *h);
 
-static inline bool is_legacy(trz_stream handle)
-{
-	return (uintptr_t)handle <= (uintptr_t)STREAM_LEGACY;
-}
-
 /* What the calling thread's allocations carry. */
 struct heap_thread {
 	uint64_t frames;             /* the number of its operation's stack, for the history; 0: not known */

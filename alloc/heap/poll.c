@@ -10,6 +10,7 @@
 #include "heap/events.h"
 #include "heap/ledger.h"
 #include "heap/pending.h"
+#include "heap/streams.h"
 
 /* Takes the `n` oldest events out of the queue: they have completed. */
 static void pop_passed(trz_heap *h, struct stream *s, unsigned n)
@@ -99,11 +100,7 @@ trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 	if (status != TRZ_OK)
 		return status;
 	heap_lock(h);
-	struct stream *s = stream_find(&h->streams, id);
-	if (!s) {
-		heap_call_all_in_locked(h);
-		s = stream_name(&h->streams, handle, id);
-	}
+	struct stream *s = heap_seen_stream_locked(h, handle, id);
 	uint64_t last = s ? ticket_take(&s->tickets) : 0;  /* of all the stream's memory, uses included */
 	heap_unlock(h);
 	if (!s)

@@ -24,7 +24,17 @@ static struct event_pool *events_of_locked(trz_heap *h, trz_context context)
 	return p;
 }
 
-/* An entry for a stream that has none. No work on it uses the heap's memory. */
+struct stream *heap_seen_stream_locked(trz_heap *h, trz_stream handle, uint64_t id)
+{
+	HEAP_LOCKED(h);
+	struct stream *s = stream_find(&h->streams, id);
+	if (s)
+		return s;
+	heap_call_all_in_locked(h);
+	return stream_name(&h->streams, handle, id);
+}
+
+/* An entry for a stream that has none. No work on it uses the heap's memory. All slots are in. */
 static struct stream *enter_new_locked(trz_heap *h, trz_stream handle, uint64_t id, struct event_pool *events,
                                        bool growing)
 {
@@ -44,14 +54,10 @@ static struct stream *enter_new_locked(trz_heap *h, trz_stream handle, uint64_t 
 static struct stream *add_locked(trz_heap *h, trz_stream handle, uint64_t id, trz_context context, bool growing)
 {
 	HEAP_LOCKED(h);
-	struct stream *s = stream_find(&h->streams, id);
+	struct stream *s = heap_seen_stream_locked(h, handle, id);
 	struct event_pool *events = s ? NULL : events_of_locked(h, context);
-	if (events) {
-		heap_call_all_in_locked(h);
-		s = stream_name(&h->streams, handle, id);
-		if (!s)
-			s = enter_new_locked(h, handle, id, events, growing);
-	}
+	if (events)
+		s = enter_new_locked(h, handle, id, events, growing);
 	if (s)
 		atomic_fetch_add_explicit(&s->entered, 1, memory_order_relaxed);
 	return s;

@@ -29,6 +29,10 @@ trz_status heap_ask_stream(trz_heap *h, trz_stream handle, struct asked *out);
 trz_status heap_find_stream(trz_heap *h, trz_stream handle, const struct asked *asked, bool growing,
                             struct stream **out);
 
+/* The stream with this id, which the driver has just given for the handle; NULL: the heap has not seen it. One that it
+ * has seen in captures alone gets the id. */
+struct stream *heap_seen_stream_locked(trz_heap *h, trz_stream handle, uint64_t id);
+
 /* Sets the error text when the driver would not answer about a stream; returns the status. */
 trz_status heap_stream_not_asked(trz_stream handle, trz_status status);
 

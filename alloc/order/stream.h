@@ -101,6 +101,11 @@ struct streams {
 	_Atomic unsigned count;
 };
 
+static inline bool is_legacy(trz_stream handle)
+{
+	return (uintptr_t)handle <= (uintptr_t)STREAM_LEGACY;
+}
+
 /* A number of the calling thread, > 0, that no other thread has had. */
 uint64_t stream_this_thread(void);
 
@@ -109,7 +114,7 @@ static inline uint64_t stream_default_id(trz_stream handle)
 {
 	if (handle == STREAM_PER_THREAD)
 		return STREAM_ID_OF_THREAD | stream_this_thread();
-	return (uintptr_t)handle <= (uintptr_t)STREAM_LEGACY ? STREAM_ID_LEGACY : 0;
+	return is_legacy(handle) ? STREAM_ID_LEGACY : 0;
 }
 
 /* The stream with this id that has not been retired; NULL: none yet. Where the driver has no ids, the handle stands in,

@@ -115,18 +115,9 @@ def graphs(run):
     for cache in model.cache:
         cache.zero_()
     run.parameters = list(model.parameters())
-    sizes, pool, captured = [16, 8, 4, 2, 1], torch.cuda.graph_pool_handle(), {}
-    side = torch.cuda.Stream()
+    sizes = [16, 8, 4, 2, 1]
     with torch.no_grad():
-        for size in sizes:
-            x = torch.zeros(size, 1, dtype=torch.long, device="cuda")
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                model(x, 512)
-            torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool):
-                captured[size] = graph, x, model(x, 512)
+        captured = streams.capture_decoding(model, sizes, 512)
         while True:
             batch, length, new = run.rng.randint(1, 16), run.rng.randint(64, 512), run.rng.randint(16, 64)
             logits = model(programs.tokens(batch, length, VOCABULARY), 0)

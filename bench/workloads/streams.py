@@ -312,22 +312,29 @@ class Decoder(nn.Module):
         return self.head(h[:, -1])
 
 
+def capture_decoding(model, sizes, position):
+    """A graph of one token's step for each size of batch, all in one pool: by size the graph, its input and output."""
+    pool, captured = torch.cuda.graph_pool_handle(), {}
+    side = torch.cuda.Stream()
+    for size in sizes:
+        x = torch.zeros(size, 1, dtype=torch.long, device="cuda")
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            model(x, position)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            captured[size] = graph, x, model(x, position)
+    return captured
+
+
 def graphs(rng, steps):
     """Text generation: prompts of any length run without graphs; each later token runs by a graph for the batch's size,
     captured largest first into one pool."""
     model = Decoder()
-    sizes, pool, captured = [32, 24, 16, 12, 8, 4, 2, 1], torch.cuda.graph_pool_handle(), {}
-    side = torch.cuda.Stream()
+    sizes = [32, 24, 16, 12, 8, 4, 2, 1]
     with torch.no_grad():
-        for size in sizes:
-            x = torch.zeros(size, 1, dtype=torch.long, device="cuda")
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                model(x, 1024)
-            torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool):
-                captured[size] = graph, x, model(x, 1024)
+        captured = capture_decoding(model, sizes, 1024)
         for _ in range(steps):
             batch, length = rng.randint(1, 32), rng.randint(64, 1024)
             logits = model(tokens(batch, length), 0)

@@ -170,7 +170,7 @@ cuda_result cuPointerSetAttribute(const void *value, int attribute, cuda_addr ad
 	LOOK_NEED(value && attribute == TRZ_CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && sim_place_at(look.sim, address, &place),
 	          INVALID_VALUE);
 	LOOK_NEED(place.plain, NOT_SUPPORTED);
-	struct waiting *w = *(const bool *)value && !waits(&place) ? malloc(sizeof *w) : NULL;
+	struct waiting *w = *(const int *)value && !waits(&place) ? malloc(sizeof *w) : NULL;
 	if (w) {
 		w->generation = place.generation;
 		w->next = waiting;
