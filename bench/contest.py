@@ -27,7 +27,7 @@ from comparison.peer_build import BUILD, SOURCE, WORK, Missing, all_allocators, 
     torch_version
 
 TRACES = SOURCE / "bench" / "traces"
-COSTS = f"{harness_runs.COSTS},a100,slow-create,wsl2"
+COSTS = ",".join(harness_runs.TABLES)
 LAGS = "0,500"
 QUICK_TRACES = ("resnet50", "fsdp_like")
 QUICK_HARD = ("lru_cache", "detection", "pipeline", "rmm_random_64MiB_1000")

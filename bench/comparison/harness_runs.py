@@ -10,6 +10,7 @@ from .peer_build import BUILD, WORK
 STEP = 2 << 20
 ROOM = 80 << 30
 COSTS = "h200"  # the table that every replay runs by; other tables give driver time with room alone
+TABLES = COSTS, "slow-create", "wsl2"  # each further one replays everything once more
 SECONDS = 300
 PLAN_STEPS = 600000000      # of the offline planner: they take some seconds
 

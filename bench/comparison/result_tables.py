@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Markdown tables of a run's rows."""
-from .harness_runs import COSTS
+from .harness_runs import COSTS, TABLES
 
 GIB = 1 << 30
 BEGIN, END = "<!-- Made by bench/contest.py. -->", "<!-- End of what bench/contest.py makes. -->"
@@ -127,7 +127,7 @@ def tables(rows, version):
          figures(rows, rmm, 0, lambda row: ratio(row, "fit_bytes")))
     part(f"RMM's benchmarks: driver time with room, ms, costs {COSTS}", figures(rows, rmm, 0, driver_ms(COSTS), 0))
     part("Smallest devices of RMM's own pools, from another run, in steps of 256 MiB", rmm_fits(rows))
-    for costs in (COSTS, "a100", "slow-create", "wsl2"):
+    for costs in TABLES:
         part(f"Driver time with room, ms, costs {costs}, lag 0", figures(rows, used, 0, driver_ms(costs), 0))
     part("Driver calls for memory in the last quarter, lag 0",
          figures(rows, used, 0, lambda row: row.get("driver_calls_last_quarter"), 0))

@@ -70,7 +70,9 @@ def torch_flags():
         raise FileNotFoundError("CUDA's headers are missing")
     strings = int(b"__cxx11" in (folder / "lib" / "libc10.so").read_bytes())
     paths = [folder / "lib", *(path for path in folder.parent.glob("nvidia/*/lib"))]
+    # NVIDIA's package of headers lacks crt/.
     return [f"-D_GLIBCXX_USE_CXX11_ABI={strings}", "-isystem", folder / "include", "-isystem", cuda[0],
+            "-idirafter", SOURCE / "plug" / "torch" / "cuda",
             f"-L{folder / 'lib'}", "-lc10", "-lc10_cuda", *(f"-Wl,-rpath,{path}" for path in paths)]
 
 

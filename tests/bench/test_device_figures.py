@@ -32,7 +32,11 @@ class DeviceFigures(unittest.TestCase):
             self.assertTrue(end.startswith("ok"), f"{name}: {end}")
         self.assertNotIn("fault", figures["parts"])
         found = {row["part"] for row in figures["rows"]}
-        self.assertEqual(found, {"cost", "bandwidth", "aliasing", "end"})
+        self.assertEqual(found, {"cost", "full", "bandwidth", "aliasing", "end"})
+        filled = [row for row in figures["rows"] if row["part"] == "full" and "had" in row]
+        self.assertEqual([row["size"] >> 20 for row in filled], [64, 20, 1024, 2])
+        for row in filled:
+            self.assertEqual(row["had"] + row["left"], row["free"])  # here nothing goes to tables
 
     def test_the_table_is_one_of_the_simulator(self):
         text = self.table.read_text()

@@ -33,6 +33,7 @@ static struct part parts[] = {
 	{.name = "live", .run = part_live, .seconds = 10},
 	{.name = "busy", .run = part_busy, .seconds = 8},
 	{.name = "small", .run = part_small, .seconds = 5},
+	{.name = "full", .run = part_full, .seconds = 14},
 	{.name = "bandwidth", .run = part_bandwidth, .seconds = 24},
 	{.name = "aliasing", .run = part_aliasing, .seconds = 12},
 	{.name = "move", .run = part_move, .seconds = 5},

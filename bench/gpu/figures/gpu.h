@@ -200,6 +200,7 @@ void part_memory(void);      /* handles by size and number */
 void part_live(void);        /* beside many live handles */
 void part_busy(void);        /* beside running kernels */
 void part_small(void);       /* costs_streams.c: events, streams, queries */
+void part_full(void);        /* full.c: until the driver refuses */
 void part_bandwidth(void);   /* bandwidth.c */
 void part_aliasing(void);    /* aliasing.c */
 void part_move(void);
