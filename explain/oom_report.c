@@ -149,17 +149,8 @@ static void sum_text(const struct writer *w, char *text, size_t room)
 		snprintf(text, room, "%s %s - %s %s - %s free in the allocator = %s short", SIZE(v->need), how,
 		         SIZE(v->room), left, SIZE(v->usable), SIZE(v->short_bytes));
 	else
-		snprintf(text, room, "%s %s - %s, the largest piece = %s short", SIZE(v->need), how, SIZE(v->piece),
+		snprintf(text, room, "%s %s - %s in the largest piece = %s short", SIZE(v->need), how, SIZE(v->piece),
 		         SIZE(v->short_bytes));
-}
-
-static const struct evidence_growth *worst_growth(const struct evidence *e)
-{
-	const struct evidence_growth *worst = NULL;
-	for (unsigned i = 0; i < e->growth_count; i++)
-		if (e->growth[i].leak && (!worst || e->growth[i].live > worst->live))
-			worst = &e->growth[i];
-	return worst;
 }
 
 static const char *known_text(const char *text)
@@ -167,13 +158,18 @@ static const char *known_text(const char *text)
 	return text && *text ? text : "unknown";
 }
 
+static uint64_t whole(double value)
+{
+	return value > 0 ? (uint64_t)(value < 1e18 ? value : 1e18) : 0;
+}
+
 static void say_leak(struct writer *w)
 {
-	const struct evidence_growth *g = worst_growth(w->e);
+	const struct evidence_growth *g = verdict_leak(w->e);
 	bool unknown = !g->site || strncmp(g->site, "no call stack", 13) == 0;
 	say(w, "verdict: leak: what %s%s%s grows by %s a step and holds %s", unknown ? "has " : "",
-	    g->site && *g->site ? g->site : "no call stack", unknown ? "," : " allocates",
-	    SIZE(g->per_step > 0 ? (uint64_t)g->per_step : 0), SIZE(g->live));
+	    g->site && *g->site ? g->site : "no call stack", unknown ? "," : " allocates", SIZE(whole(g->per_step)),
+	    SIZE(g->live));
 }
 
 static const char *unknown_reason(const struct writer *w)
@@ -289,6 +285,30 @@ static bool is_part(enum remedy_kind kind)
 	return kind == REMEDY_CHECKPOINT || kind == REMEDY_KV_CACHE;
 }
 
+/* Unless the verdict has said it: where the leak is, and how fast all of it grows. */
+static void leak_remedy_text(const struct writer *w, char *text, size_t room)
+{
+	const struct evidence_growth *most = verdict_leak(w->e);
+	double rate = verdict_leak_rate(w->e);
+	char by[40] = "", at[140] = "";
+	if (w->v->kind != VERDICT_LEAK && rate > 0)
+		snprintf(by, sizeof by, " by %s a step", SIZE(whole(rate)));
+	if (w->v->kind != VERDICT_LEAK && most && most->site && *most->site)
+		snprintf(at, sizeof at, ", most at %.120s", most->site);
+	snprintf(text, room, "free or bound what grows%s%s (.item(), .detach(), no_grad, hooks, caches)", by, at);
+}
+
+/* " (lasts 2 steps)", for memory that a leak will take, too. */
+static const char *lasts_text(const struct verdict_remedy *r, char text[40])
+{
+	text[0] = '\0';
+	if (r->lasts < 1)
+		snprintf(text, 40, " (lasts less than a step)");
+	else if (r->lasts < VERDICT_LASTS)
+		snprintf(text, 40, " (lasts %" PRIu64 " step%s)", whole(r->lasts), r->lasts < 2 ? "" : "s");
+	return text;
+}
+
 /* Says what to do; the remedy's bytes stand beside it. */
 static void remedy_text(const struct writer *w, const struct verdict_remedy *r, char *text, size_t room)
 {
@@ -299,7 +319,6 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 		[REMEDY_JOIN] = "join free pieces: terrazzo, or expandable_segments:True",
 		[REMEDY_LIMIT] = "raise the limit",
 		[REMEDY_OTHER_PROCESS] = "end the other processes, or use another device",
-		[REMEDY_LEAK] = "free or bound what grows (.item(), .detach(), no_grad, hooks, caches)",
 		[REMEDY_OVERFILLED] = "collect less in the loop: fewer rounds at once, or results reduced or moved to the host",
 		[REMEDY_ROUNDING] = "ask for sizes that need no rounding",
 		[REMEDY_CHECKPOINT] = "activations: checkpoint them in training, keep fewer, or offload them",
@@ -308,8 +327,12 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 		[REMEDY_KV_CACHE] = "keep fewer tokens in the KV cache",
 	};
 	uint64_t scaling = verdict_scaling(w->e);
+	char lasts[40];
+	lasts_text(r, lasts);
 	if (r->kind == REMEDY_POOLS && evidence_or_zero(w->e->pool))
-		snprintf(text, room, "allocate outside of this pool, or release others");
+		snprintf(text, room, "allocate outside of this pool, or release others%s", lasts);
+	else if (r->kind == REMEDY_LEAK)
+		leak_remedy_text(w, text, room);
 	else if (r->kind == REMEDY_GROWTH)
 		snprintf(text, room, "bound what gets larger with each step (a cache, a list, a batch or sequence): %.160s",
 		         known_text(verdict_larger(w->e)->site));
@@ -317,10 +340,11 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 		snprintf(text, room, "keep fewer at once of the %" PRIu64 " that %.160s holds (results, states, data)",
 		         verdict_many(w->e)->count, verdict_many(w->e)->site);
 	else if (r->kind != REMEDY_BATCH)
-		snprintf(text, room, "%s%s", texts[r->kind], r->at_least ? ", by at least" : is_part(r->kind) ? ", up to" : "");
+		snprintf(text, room, "%s%s%s", texts[r->kind],
+		         r->at_least ? ", by at least" : is_part(r->kind) ? ", up to" : "", lasts);
 	else if (r->enough)
-		snprintf(text, room, "a batch or sequence smaller by %.0f %%",
-		         100.0 * (double)r->bytes / (double)scaling + 0.5);
+		snprintf(text, room, "a batch or sequence smaller by %.0f %%%s",
+		         100.0 * (double)r->bytes / (double)scaling + 0.5, lasts);
 	else
 		snprintf(text, room, "a batch or sequence that needs this much less");
 }
@@ -344,8 +368,13 @@ static void say_remedy(struct writer *w)
 	} else {
 		const struct verdict_remedy *r = &v->remedies[0];
 		bool partial = w->e->failed && !r->enough && !r->at_least && r->kind != REMEDY_BATCH;
+		char second[REMEDY_BYTES];
 		remedy_text(w, r, text, sizeof text);
-		say(w, "remedy: %s: %s%s", text, SIZE(r->bytes), partial ? ", not enough alone" : "");
+		remedy_text(w, &v->remedies[v->choice], second, sizeof second);
+		if (v->choice)
+			say(w, "remedy: %s: %s; or %s: %s", text, SIZE(r->bytes), second, SIZE(v->remedies[1].bytes));
+		else
+			say(w, "remedy: %s: %s%s", text, SIZE(r->bytes), partial ? ", not enough alone" : "");
 	}
 }
 
@@ -492,8 +521,10 @@ static void say_growth(struct writer *w)
 		const struct evidence_growth *g = &e->growth[i];
 		if (i == 0)
 			say(w, "growth");
-		say(w, "  %14s a step, %s live  %.160s%s", SIZE(g->per_step > 0 ? (uint64_t)g->per_step : 0),
-		    SIZE(g->live), known_text(g->site), g->leak ? ": looks like a leak" : "");
+		bool told = g->category != CATEGORY_UNKNOWN;
+		say(w, "  %14s a step, %s live  %.160s%s%s%s", SIZE(whole(g->per_step)), SIZE(g->live),
+		    known_text(g->site), told ? ", " : "", told ? evidence_category_text(g->category) : "",
+		    g->leak ? ": looks like a leak" : "");
 	}
 	if (e->forecast.steps > 0 && e->forecast.seconds > 0)
 		say(w, "  at this rate out of memory in %.0f steps (%.0f to %.0f), %.0f minutes", e->forecast.steps,
@@ -552,15 +583,27 @@ static void say_remedies(struct writer *w)
 	say_loaded(w);
 }
 
+/* What gave nothing has one line, by the short names that stand before a colon. */
 static void say_rungs(struct writer *w)
 {
 	const struct evidence *e = w->e;
+	char vain[LINE_BYTES] = "";
+	size_t used = 0;
+	if (e->rung_count)
+		say(w, "what was tried");
 	for (unsigned i = 0; i < e->rung_count && i < RUNGS_SHOWN; i++) {
-		if (i == 0)
-			say(w, "what was tried");
-		say(w, "  %14s  %.100s (%" PRIu64 " time%s)", SIZE(e->rungs[i].gave), e->rungs[i].name, e->rungs[i].tries,
-		    e->rungs[i].tries == 1 ? "" : "s");
+		const struct evidence_rung *r = &e->rungs[i];
+		char times[40] = "";
+		if (r->tries > 1)
+			snprintf(times, sizeof times, " (%" PRIu64 " times)", r->tries);
+		if (r->gave)
+			say(w, "  %14s  %.100s%s", SIZE(r->gave), r->name, times);
+		else if (used < sizeof vain)
+			used += (size_t)snprintf(vain + used, sizeof vain - used, "%s%.*s%s", used ? ", " : "",
+			                         (int)min_u64(strcspn(r->name, ":"), 40), r->name, times);
 	}
+	if (used)
+		say(w, "  %14s  %s", SIZE(0), vain);
 }
 
 static void say_also(struct writer *w)

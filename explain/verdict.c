@@ -36,6 +36,13 @@ enum { MANY = 256, MANY_OF_EACH = 16 };
 /* A line outside models has made a list if it holds so many blocks or more, and three quarters of what is live. */
 enum { LISTED = 32 };
 
+/* Memory that a leak will take, too, comes before fixing the leak if it lasts for so many steps, and is more than the
+ * leak has taken so far. */
+enum { LASTING = 1000 };
+
+/* If a batch that is smaller by up to such a part is enough, that is less trouble than to argue with others. */
+enum { LITTLE_SMALLER = 16 };
+
 /* A leak is not why if pools or other streams keep more than this many times as much that would have served. */
 enum { BESIDE = 4 };
 
@@ -131,6 +138,23 @@ static uint64_t grown(const struct evidence *e, bool (*counts)(const struct evid
 		if (counts(&e->growth[i]))
 			bytes = sum(bytes, e->growth[i].live);
 	return bytes;
+}
+
+const struct evidence_growth *verdict_leak(const struct evidence *e)
+{
+	const struct evidence_growth *most = NULL;
+	for (unsigned i = 0; i < e->growth_count; i++)
+		if (e->growth[i].leak && (!most || e->growth[i].live > most->live))
+			most = &e->growth[i];
+	return most;
+}
+
+double verdict_leak_rate(const struct evidence *e)
+{
+	double rate = 0;
+	for (unsigned i = 0; i < e->growth_count; i++)
+		rate += e->growth[i].leak && e->growth[i].per_step > 0 ? e->growth[i].per_step : 0;
+	return rate;
 }
 
 /* Weights, their gradients and optimizer state, and KV caches have remedies of their own. */
@@ -251,11 +275,17 @@ bool verdict_exceeds_limit(const struct evidence *e, const struct verdict *v)
 	return evidence_known(e->limit) && !e->limit_inferred && v->need > e->limit;
 }
 
+/* Whether the limit, if there is one, leaves room for the request. */
+static bool allows(const struct evidence *e, const struct verdict *v)
+{
+	return !evidence_known(v->limit_room) || within(e, v, v->limit_room) >= v->need;
+}
+
 static bool is_limit(const struct evidence *e, const struct verdict *v)
 {
 	if (e->limit_refused || verdict_exceeds_limit(e, v))
 		return true;
-	if (!evidence_known(v->limit_room) || within(e, v, v->limit_room) >= v->need)
+	if (allows(e, v))
 		return false;
 	if (evidence_known(v->device_room))
 		return within(e, v, v->device_room) >= v->need;
@@ -463,7 +493,8 @@ static void presume(const struct evidence *e, struct verdict *v)
 static void add_remedy(struct verdict *v, enum remedy_kind kind, uint64_t bytes, bool enough)
 {
 	if (evidence_known(bytes) && bytes > 0)
-		v->remedies[v->remedy_count++] = (struct verdict_remedy){.kind = kind, .bytes = bytes, .enough = enough};
+		v->remedies[v->remedy_count++] =
+			(struct verdict_remedy){.kind = kind, .bytes = bytes, .enough = enough, .lasts = VERDICT_LASTS};
 }
 
 /* Adds a remedy that suffices if it gives as much as was missing. */
@@ -634,6 +665,58 @@ static void sort_remedies(struct verdict *v, enum remedy_kind own)
 	}
 }
 
+/* Memory that is had once; other remedies change what the program goes on to take. */
+static bool is_once(enum remedy_kind kind)
+{
+	return kind <= REMEDY_OTHER_PROCESS || kind == REMEDY_ROUNDING || kind == REMEDY_BATCH ||
+	       kind == REMEDY_OFFLOAD_OPTIMIZER || kind == REMEDY_OFFLOAD_WEIGHTS;
+}
+
+/* Says how long the leaks leave each remedy. */
+static void find_lasts(const struct evidence *e, struct verdict *v)
+{
+	double rate = v->together ? 0 : verdict_leak_rate(e);
+	for (unsigned i = 0; i < v->remedy_count && rate > 0 && evidence_known(v->missing); i++) {
+		struct verdict_remedy *r = &v->remedies[i];
+		if (is_once(r->kind) && r->enough)
+			r->lasts = (double)less(r->bytes, v->missing) / rate;
+	}
+}
+
+/* What may be better than the remedy that the verdict suggests, which will not last or is up to others: to fix a leak,
+ * or a batch that is a little smaller. NULL: nothing. */
+static const struct verdict_remedy *find_rival(const struct evidence *e, const struct verdict *v)
+{
+	bool others = v->kind == VERDICT_LIMIT || v->kind == VERDICT_OTHER_PROCESS;
+	for (unsigned i = 1; i < v->remedy_count; i++) {
+		const struct verdict_remedy *r = &v->remedies[i];
+		if (r->kind == REMEDY_LEAK && r->enough)
+			return r;
+		if (r->kind == REMEDY_BATCH && r->enough && others && r->bytes <= verdict_scaling(e) / LITTLE_SMALLER)
+			return r;
+	}
+	return NULL;
+}
+
+static bool is_better(const struct evidence *e, const struct verdict_remedy *rival, const struct verdict_remedy *usual)
+{
+	if (rival->kind == REMEDY_BATCH)
+		return verdict_scaling(e) > usual->bytes;
+	return usual->lasts < LASTING || (usual->lasts < VERDICT_LASTS && usual->bytes < rival->bytes);
+}
+
+static void weigh(const struct evidence *e, struct verdict *v)
+{
+	const struct verdict_remedy *usual = &v->remedies[0], *found = find_rival(e, v);
+	if (!found || !is_reason_of(v, usual->kind) || !usual->enough)
+		return;
+	struct verdict_remedy rival = *found;
+	unsigned from = (unsigned)(found - v->remedies), to = is_better(e, &rival, usual) ? 0 : 1;
+	memmove(&v->remedies[to + 1], &v->remedies[to], (from - to) * sizeof rival);
+	v->remedies[to] = rival;
+	v->choice = true;
+}
+
 static void find_remedies(const struct evidence *e, struct verdict *v)
 {
 	uint64_t streams = others_streams(e), leak = grown(e, leaks), overfilled = grown(e, overfills);
@@ -649,7 +732,7 @@ static void find_remedies(const struct evidence *e, struct verdict *v)
 	if (applies(e, v, VERDICT_LIMIT))
 		add_remedy(v, REMEDY_LIMIT, evidence_known(v->device_room) ? less(v->device_room, v->limit_room) :
 		           v->missing, !evidence_known(v->device_room) || within(e, v, v->device_room) >= v->need);
-	add_remedy(v, REMEDY_OTHER_PROCESS, v->others, applies(e, v, VERDICT_OTHER_PROCESS));
+	add_remedy(v, REMEDY_OTHER_PROCESS, v->others, applies(e, v, VERDICT_OTHER_PROCESS) && allows(e, v));
 	if (!v->together)
 		add_remedy(v, REMEDY_LEAK, leak, covers(v, leak));
 	else
@@ -666,6 +749,8 @@ static void find_remedies(const struct evidence *e, struct verdict *v)
 	add_category(e, v, REMEDY_OFFLOAD_WEIGHTS, CATEGORY_WEIGHTS);
 	add_category(e, v, REMEDY_KV_CACHE, CATEGORY_KV_CACHE);
 	sort_remedies(v, remedy_of_request(e));
+	find_lasts(e, v);
+	weigh(e, v);
 }
 
 /* Whether short_bytes is only a bound. What the allocator has free counts as none in it if it is unknown. */

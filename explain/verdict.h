@@ -49,7 +49,10 @@ struct verdict_remedy {
 	uint64_t bytes;            /* what it would give */
 	bool enough;               /* it suffices alone, for this request */
 	bool at_least;             /* the source does not tell what it would give: `bytes` is what would be enough */
+	double lasts;              /* steps, until the leaks have taken all of it; VERDICT_LASTS: no leak does */
 };
+
+#define VERDICT_LASTS 1e300
 
 struct verdict {
 	enum verdict_kind kind;
@@ -72,6 +75,7 @@ struct verdict {
 	bool caches;               /* most of what is live is KV cache */
 	struct verdict_remedy remedies[VERDICT_REMEDIES_MAX];  /* the best first */
 	unsigned remedy_count;
+	bool choice;               /* either of the first two: what the verdict suggests, and what may be the better one */
 };
 
 /* Judges. short_bytes: need - room - usable if that is above 0: what was short even if all usable memory had been in
@@ -83,6 +87,12 @@ void verdict_find(const struct evidence *e, struct verdict *v);
 /* What shrinks with the batch: activations, and the request itself if it is for activations, temporaries or samples'
  * gradients, or if activations are live and its category is unknown. EVIDENCE_UNKNOWN: activations are unknown. */
 uint64_t verdict_scaling(const struct evidence *e);
+
+/* The leak that holds the most; NULL: there is none. */
+const struct evidence_growth *verdict_leak(const struct evidence *e);
+
+/* How fast all leaks grow, in bytes a step. */
+double verdict_leak_rate(const struct evidence *e);
 
 /* Of what gets larger with each step and is no leak, such as a cache that is copied or a batch, the one that holds the
  * most; NULL: there is none. */

@@ -383,7 +383,7 @@ static void put_request(trz_heap *h, const struct facts *f, struct evidence *e)
 		e->category = told.category;
 	for (unsigned i = 0; i < f->rung_count; i++)
 		e->rungs[e->rung_count++] =
-			(struct evidence_rung){.name = f->rungs[i].name, .tries = f->rungs[i].tries, .gave = f->rungs[i].gave};
+			(struct evidence_rung){.name = f->rungs[i].name, .tries = 1, .gave = f->rungs[i].gave};
 }
 
 /* The name of a process, such as "python"; NULL: unknown. */

@@ -12,7 +12,6 @@ enum { FACTS_RUNGS = 6 };
 /* What one rung of the ladder did for a request. */
 struct facts_rung {
 	const char *name;
-	uint64_t tries;              /* of this heap, so far */
 	uint64_t gave;               /* bytes that it made free in the request's lane, or returned to the driver */
 };
 

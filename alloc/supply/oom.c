@@ -137,10 +137,11 @@ static void climb_rung(struct climb *c, const struct rung *rung)
 {
 	trz_heap *h = c->heap;
 	counter *count = (counter *)(void *)((char *)&h->counters + rung->counter);
-	uint64_t tries = counter_add(count, 1), before = at_hand(h, c->demand->lane);
+	uint64_t before = at_hand(h, c->demand->lane);
+	counter_add(count, 1);
 	rung->climb(c);
 	int64_t more = (int64_t)(at_hand(h, c->demand->lane) - before);
-	c->rungs[c->rung_count++] = (struct facts_rung){rung->name, tries, more > 0 ? (uint64_t)more : 0};
+	c->rungs[c->rung_count++] = (struct facts_rung){rung->name, more > 0 ? (uint64_t)more : 0};
 }
 
 /* ---- */

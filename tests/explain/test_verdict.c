@@ -667,6 +667,111 @@ static void test_the_first_that_applies_wins(void **state)
 	assert_int_equal(v.remedies[0].kind, REMEDY_OTHER_PROCESS);
 }
 
+/* ---- what is said first ----------------------------------------------------------------------------- */
+
+static int tenths(double steps)
+{
+	return (int)(10 * steps + 0.5);
+}
+
+/* A full card with a neighbour, and a leak. */
+static void leak_beside(double others, double grown, double per_step)
+{
+	ask(0.5, 140, 0.4, 139.1 - others, 139.1 - others);
+	e.joins = true;
+	e.other_processes = gib(others);
+	e.growth[e.growth_count++] = (struct evidence_growth){
+		.site = "train.py:7", .live = gib(grown), .leak = true, .per_step = per_step * (double)GIB(1)};
+}
+
+/* The neighbour's memory would last for two steps: the leak has to be fixed, whoever is why memory ran out now. */
+static void test_a_leak_beside_a_neighbour(void **state)
+{
+	(void)state;
+	leak_beside(10.5, 108, 4);
+	expect(VERDICT_OTHER_PROCESS, 0.1);
+	assert_true(v.choice && v.remedies[0].kind == REMEDY_LEAK && v.remedies[1].kind == REMEDY_OTHER_PROCESS);
+	assert_int_equal(tenths(v.remedies[1].lasts), 26);
+	assert_true(v.remedies[0].lasts >= VERDICT_LASTS);
+}
+
+/* Enough for more steps than there have been, and for very many. */
+static void test_a_neighbour_with_far_more_than_a_leak(void **state)
+{
+	(void)state;
+	leak_beside(100, 6, 0.01);
+	expect(VERDICT_OTHER_PROCESS, 0.1);
+	assert_true(v.choice && v.remedies[0].kind == REMEDY_OTHER_PROCESS && v.remedies[1].kind == REMEDY_LEAK);
+	assert_int_equal(tenths(v.remedies[0].lasts), 99900);
+	leak_beside(100, 6, 1);
+	expect(VERDICT_OTHER_PROCESS, 0.1);
+	assert_int_equal(v.remedies[0].kind, REMEDY_LEAK);
+	leak_beside(10, 29, 0.001);
+	expect(VERDICT_OTHER_PROCESS, 0.1);
+	assert_int_equal(v.remedies[0].kind, REMEDY_LEAK);
+}
+
+static void test_a_leak_below_a_limit(void **state)
+{
+	(void)state;
+	ask(2, 80, 60, 19, 19);
+	e.limit = gib(20);
+	e.growth[e.growth_count++] = (struct evidence_growth){
+		.site = "train.py:7", .live = gib(10), .leak = true, .per_step = 2.0 * (double)GIB(1)};
+	expect(VERDICT_LIMIT, 1);
+	assert_true(v.choice && v.remedies[0].kind == REMEDY_LEAK && v.remedies[1].kind == REMEDY_LIMIT);
+	assert_int_equal(tenths(v.remedies[1].lasts), 290);
+}
+
+static void test_a_leak_beside_pools(void **state)
+{
+	(void)state;
+	ask(2, 24, 0.5, 23, 19);
+	e.free_pools = e.largest_pools = gib(4);
+	e.growth[e.growth_count++] = (struct evidence_growth){
+		.site = "train.py:7", .live = gib(0.9), .leak = true, .per_step = 0.5 * (double)GIB(1)};
+	e.free_own = gib(0);
+	e.device_free = gib(1.2);
+	expect(VERDICT_POOL, 0.8);
+	assert_true(v.choice && v.remedies[0].kind == REMEDY_LEAK && v.remedies[1].kind == REMEDY_POOLS);
+	assert_int_equal(tenths(v.remedies[1].lasts), 64);
+}
+
+/* One per cent of what the program itself has is less trouble than a neighbour, if that has less than the program. */
+static void test_a_little_smaller_batch_beside_a_neighbour(void **state)
+{
+	(void)state;
+	ask(0.3, 140, 0.2, 128, 128);
+	e.other_processes = gib(10.5);
+	e.categories[CATEGORY_ACTIVATIONS] = gib(121);
+	e.category = CATEGORY_ACTIVATIONS;
+	expect(VERDICT_OTHER_PROCESS, 0.1);
+	assert_true(v.choice && v.remedies[0].kind == REMEDY_BATCH && v.remedies[1].kind == REMEDY_OTHER_PROCESS);
+	ask(0.3, 140, 0.2, 28, 28);
+	e.other_processes = gib(111);
+	e.categories[CATEGORY_ACTIVATIONS] = gib(21);
+	e.category = CATEGORY_ACTIVATIONS;
+	expect(VERDICT_OTHER_PROCESS, 0.1);
+	assert_true(v.choice && v.remedies[0].kind == REMEDY_OTHER_PROCESS && v.remedies[1].kind == REMEDY_BATCH);
+	e.requested = gib(4);
+	expect(VERDICT_OTHER_PROCESS, 3.8);
+	assert_false(v.choice);
+}
+
+/* Without the neighbour the limit would forbid the same. */
+static void test_a_neighbour_and_a_limit(void **state)
+{
+	(void)state;
+	ask(2, 24, 0.5, 10, 10);
+	e.other_processes = gib(13);
+	e.limit = gib(11);
+	expect(VERDICT_OTHER_PROCESS, 1.5);
+	assert_false(remedy(REMEDY_OTHER_PROCESS)->enough);
+	e.limit = gib(12);
+	expect(VERDICT_OTHER_PROCESS, 1.5);
+	assert_true(remedy(REMEDY_OTHER_PROCESS)->enough);
+}
+
 /* No judge may trip over extreme figures. */
 static void test_figures_at_the_edge(void **state)
 {
@@ -761,6 +866,38 @@ static void test_the_report_is_short(void **state)
 	assert_text(page.text, "\nremedy: ");
 	assert_text(page.text, "+- 9 bytes");
 	assert_text(page.text, "in 10 steps (8 to 13), 10 minutes");
+}
+
+/* The third line names both, and the leak's line, which the second does not. */
+static void test_the_third_line_names_a_leak(void **state)
+{
+	(void)state;
+	static struct page page;
+	page = (struct page){.used = 0};
+	leak_beside(10.5, 108, 4);
+	verdict_find(&e, &v);
+	assert_true(oom_report_text(&e, &v, to_page, &page));
+	assert_text(page.text, "\nremedy: free or bound what grows by 4.00 GiB a step, most at train.py:7 (.item(), "
+	            ".detach(), no_grad, hooks, caches): 108.00 GiB; or end the other processes, or use another device "
+	            "(lasts 2 steps): 10.50 GiB\n");
+	assert_text(page.text, "*      10.50 GiB  end the other processes, or use another device (lasts 2 steps)\n");
+}
+
+/* Rungs that gave nothing tell one thing together. */
+static void test_rungs_in_vain_have_one_line(void **state)
+{
+	(void)state;
+	static struct page page;
+	page = (struct page){.used = 0};
+	ask(2, 24, 0.5, 23, 23);
+	e.rungs[e.rung_count++] = (struct evidence_rung){.name = "drain: take in what has passed", .tries = 1};
+	e.rungs[e.rung_count++] = (struct evidence_rung){.name = "slabs: free empty slabs", .tries = 2, .gave = MIB(1)};
+	e.rungs[e.rung_count++] = (struct evidence_rung){.name = "trim: return what cannot move", .tries = 3};
+	verdict_find(&e, &v);
+	assert_true(oom_report_text(&e, &v, to_page, &page));
+	assert_text(page.text, "what was tried\n"
+	            "        1.00 MiB  slabs: free empty slabs (2 times)\n"
+	            "         0 bytes  drain, trim (3 times)\n");
 }
 
 /* Sizes and shares, in any locale as in C's; rounded as printf does. */
@@ -911,8 +1048,16 @@ int main(void)
 		cmocka_unit_test(test_rounding),
 		cmocka_unit_test(test_unknown),
 		cmocka_unit_test(test_the_first_that_applies_wins),
+		cmocka_unit_test(test_a_leak_beside_a_neighbour),
+		cmocka_unit_test(test_a_neighbour_with_far_more_than_a_leak),
+		cmocka_unit_test(test_a_leak_below_a_limit),
+		cmocka_unit_test(test_a_leak_beside_pools),
+		cmocka_unit_test(test_a_little_smaller_batch_beside_a_neighbour),
+		cmocka_unit_test(test_a_neighbour_and_a_limit),
 		cmocka_unit_test(test_figures_at_the_edge),
 		cmocka_unit_test(test_the_report_is_short),
+		cmocka_unit_test(test_the_third_line_names_a_leak),
+		cmocka_unit_test(test_rungs_in_vain_have_one_line),
 		cmocka_unit_test(test_the_report_has_decimal_points),
 		cmocka_unit_test(test_fragmentation_is_of_what_is_allocated),
 		cmocka_unit_test(test_every_verdict_has_its_lines),
