@@ -18,8 +18,8 @@ enum { OPTION_JSON = 256, OPTION_DEVICE, ROWS_SHOWN = 30 };
 static const struct argp_option options[] = {
 	{ "json", OPTION_JSON, "FILE", 0, "write an object with all rows; '-': to standard output, in place of the table",
 	  0 },
-	{ "device", OPTION_DEVICE, "N", 0, "the device of snapshots that have several; else the one that failed last, or "
-	  "the fullest", 0 },
+	{ "device", OPTION_DEVICE, "N", 0, "the device of snapshots that have several; else the one of AFTER that failed "
+	  "last, or its fullest", 0 },
 	{ 0 }
 };
 
@@ -36,6 +36,7 @@ struct row {
 struct diff_command {
 	const char *paths[SIDES], *json;
 	int path_count, device;
+	bool found;                /* one of the snapshots has the device */
 	struct row *rows;
 	size_t count;
 	uint64_t allocated[SIDES], reserved[SIDES];
@@ -129,6 +130,7 @@ static void join_rows(struct diff_command *c)
 		qsort(c->rows, count, sizeof *c->rows, most_growth_first);
 }
 
+/* If no device is told, the first side that has any decides for both. */
 static trz_status read_side(struct diff_command *c, int side)
 {
 	struct dump d;
@@ -136,10 +138,11 @@ static trz_status read_side(struct diff_command *c, int side)
 	trz_status status = dump_load(c->paths[side], &d);
 	if (status != TRZ_OK)
 		return status;
-	int device = c->device == DUMP_ANY_DEVICE ? dump_fullest(&d) : c->device;
-	size_t failure = dump_newest_oom(&d, device);
+	c->device = c->device == DUMP_ANY_DEVICE ? dump_fullest(&d) : c->device;
+	c->found |= dump_has_device(&d, c->device);
+	size_t failure = dump_newest_oom(&d, c->device);
 	c->failed[side] = failure != SIZE_MAX;
-	status = dump_moment(&d, device, failure, &m);
+	status = dump_moment(&d, c->device, failure, &m);
 	for (size_t i = 0; status == TRZ_OK && i < m.segment_count; i++)
 		c->reserved[side] += m.segments[i].size;
 	for (size_t i = 0; status == TRZ_OK && i < m.block_count; i++)
@@ -181,7 +184,7 @@ static void print_row(const struct row *r)
 static void print_table(const struct diff_command *c)
 {
 	size_t shown = 0, changed = 0;
-	printf("%15s %14s %14s\n", "change", "before", "after");
+	printf("%15s %14s %14s  of device %d\n", "change", "before", "after", c->device);
 	print_line(c->failed[BEFORE] || c->failed[AFTER] ? "allocated, at the failure where there was one" : "allocated",
 	           c->allocated[BEFORE], c->allocated[AFTER]);
 	print_line("reserved", c->reserved[BEFORE], c->reserved[AFTER]);
@@ -210,6 +213,7 @@ static void put_sides(struct jsonw *j, const char *key, const uint64_t sides[SID
 static void put_rows(struct jsonw *j, const struct diff_command *c)
 {
 	jsonw_open(j, '{');
+	jsonw_put_number(j, "device", (uint64_t)c->device);
 	put_sides(j, "allocated", c->allocated);
 	put_sides(j, "reserved", c->reserved);
 	jsonw_key(j, "sites");
@@ -251,9 +255,12 @@ int cli_diff(int argc, char **argv)
 	};
 	struct diff_command c = { .device = DUMP_ANY_DEVICE };
 	argp_parse(&argp, argc, argv, 0, NULL, &c);
-	trz_status status = read_side(&c, BEFORE);
+	trz_status status = read_side(&c, AFTER);
 	if (status == TRZ_OK)
-		status = read_side(&c, AFTER);
+		status = read_side(&c, BEFORE);
+	if (status == TRZ_OK && !c.found)
+		status = trz_fail(TRZ_ERROR_NOT_FOUND, "neither snapshot holds memory or a history of %s",
+		                  c.device < 0 ? "any device" : "that device");
 	if (status == TRZ_OK) {
 		join_rows(&c);
 		if (!c.json || strcmp(c.json, "-") != 0)

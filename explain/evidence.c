@@ -126,6 +126,8 @@ void evidence_copy(struct evidence *to, const struct evidence *from)
 		to->growth[i].site = moved(from->growth[i].site, from, to);
 	for (unsigned i = 0; i < from->rung_count; i++)
 		to->rungs[i].name = moved(from->rungs[i].name, from, to);
+	for (unsigned i = 0; i < from->sharer_count; i++)
+		to->sharers[i].name = moved(from->sharers[i].name, from, to);
 }
 
 const char *evidence_category_text(enum evidence_category category)

@@ -75,6 +75,11 @@ int dump_fullest(const struct dump *d)
 	return chosen;
 }
 
+bool dump_has_device(const struct dump *d, int device)
+{
+	return device >= 0 && (trace_of(d, device)->count || reserved_of(d, device));
+}
+
 uint64_t dump_needed_by_pytorch(uint64_t size, uint64_t device_free, bool expandable)
 {
 	if (size <= SMALL)
@@ -284,13 +289,20 @@ static trz_status tell_holders(const struct dump *d, const struct dump_moment *m
 
 /* ---- the whole -------------------------------------------------------------------------------------- */
 
+/* What terrazzo knew at the failure, and the rest of the snapshot does not tell. */
+static bool has_report(const struct dump *d, int device, struct evidence *e)
+{
+	return d->report && report_evidence(d->report, e) && (device == DUMP_ANY_DEVICE || device == e->device);
+}
+
 trz_status dump_evidence(const struct dump *d, const char *name, int device, struct evidence *e)
 {
-	evidence_init(e, d->terrazzo ? EVIDENCE_SNAPSHOT : EVIDENCE_PICKLE, name);
-	if (d->report && device == DUMP_ANY_DEVICE && report_evidence(d->report, e))
+	evidence_init(e, EVIDENCE_SNAPSHOT, name);
+	if (has_report(d, device, e))
 		return TRZ_OK;
+	evidence_init(e, d->terrazzo ? EVIDENCE_SNAPSHOT : EVIDENCE_PICKLE, name);
 	device = device == DUMP_ANY_DEVICE ? dump_fullest(d) : device;
-	if (device < 0 || device >= device_count(d))
+	if (!dump_has_device(d, device))
 		return trz_fail(TRZ_ERROR_NOT_FOUND, "%s: holds no memory and no history of %s", name,
 		                device < 0 ? "any device" : "that device");
 	const struct dump_trace *t = trace_of(d, device);

@@ -18,6 +18,9 @@ trz_status dump_evidence(const struct dump *d, const char *name, int device, str
 /* The device that ran out of memory last; if none did, the one with the most reserved memory; -1: there is none. */
 int dump_fullest(const struct dump *d);
 
+/* Whether it has memory or a history of a device. */
+bool dump_has_device(const struct dump *d, int device);
+
 /* The index in d->events of a device's newest failure; SIZE_MAX: none. */
 size_t dump_newest_oom(const struct dump *d, int device);
 

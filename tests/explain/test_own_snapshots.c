@@ -47,24 +47,29 @@ static void end_before_source(struct page *page)
 	source[1] = '\0';
 }
 
+/* Whether its device is told, as pages do, or not. */
 static void explain(struct rig *r, size_t size, trz_stream stream)
 {
 	static struct page here, there;
 	struct dump d;
 	char path[128];
 	void *p;
-	here.used = there.used = 0;
+	here.used = 0;
 	snprintf(path, sizeof path, "%s/s.json", folder);
 	assert_int_not_equal(trz_alloc(r->heap, size, 0, stream, &p), TRZ_OK);
 	assert_ok(trz_report(r->heap, TRZ_REPORT_FAILURE, to_page, &here));
-	assert_ok(dump_load(path, &d));
-	assert_ok(dump_evidence(&d, path, DUMP_ANY_DEVICE, &e));
-	dump_free(&d);
-	verdict_find(&e, &v);
-	assert_true(oom_report_text(&e, &v, to_page, &there));
 	end_before_source(&here);
-	end_before_source(&there);
-	assert_string_equal(there.text, here.text);
+	assert_ok(dump_load(path, &d));
+	assert_int_equal(dump_evidence(&d, path, 1, &e), TRZ_ERROR_NOT_FOUND);
+	for (int device = DUMP_ANY_DEVICE; device <= 0; device++) {
+		there.used = 0;
+		assert_ok(dump_evidence(&d, path, device, &e));
+		verdict_find(&e, &v);
+		assert_true(oom_report_text(&e, &v, to_page, &there));
+		end_before_source(&there);
+		assert_string_equal(there.text, here.text);
+	}
+	dump_free(&d);
 	unlink(path);
 }
 

@@ -956,6 +956,22 @@ class Differences(Case):
         self.assertIn("-30.00 MiB", text)
         self.assertIn("nothing has changed", self.diff(paths[0], paths[0]))
 
+    def test_both_sides_are_of_one_device(self):
+        """That of AFTER, if none is told, even if BEFORE has more on another."""
+        paths = []
+        for name, sizes in (("a.pickle", (100, 200)), ("b.pickle", (300, 250))):
+            both = [Snapshot(device) for device in range(2)]
+            for snapshot, mib in zip(both, sizes):
+                snapshot.segment((mib, "a", TRAIN))
+            paths.append(self.save({"segments": both[0].segments + both[1].segments}, name))
+        for arguments, device, allocated in (((), 0, [100, 300]), (("--device", "1"), 1, [200, 250])):
+            got = json.loads(self.diff(*paths, *arguments, "--json", "-"))
+            self.assertEqual((got["device"], got["allocated"]), (device, [mib * MIB for mib in allocated]))
+            self.assertIn(f"of device {device}\n", self.diff(*paths, *arguments))
+        done = subprocess.run([CLI, "diff", "--device", "2", *paths], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("that device", done.stderr)
+
     def test_bad_files(self):
         good = Snapshot()
         good.segment((100, "a", FORWARD))
