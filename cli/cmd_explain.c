@@ -213,13 +213,23 @@ static trz_status read_input(struct trace_input *in, char **text, size_t *size)
 	}
 }
 
-/* Whether it is a text: no snapshot begins like this. */
-static bool is_text(const char *text, size_t size)
+/* The first of the characters from `at` on that is no space; size: none. */
+static size_t behind_spaces(const char *text, size_t size, size_t at)
 {
-	size_t at = 0;
 	while (at < size && isspace((unsigned char)text[at]))
 		at++;
-	return at < size && (isprint((unsigned char)text[at]) || text[at] == '\033') && text[at] != '{' && text[at] != '[';
+	return at;
+}
+
+/* Whether it is a text: no snapshot begins like this, in JSON neither like "[rank0]: " nor "[2024-05-01". */
+static bool is_text(const char *text, size_t size)
+{
+	size_t at = behind_spaces(text, size, 0);
+	if (at < size && (text[at] == '{' || text[at] == '[')) {
+		size_t next = behind_spaces(text, size, at + 1);
+		return next < size && !strchr("\"{[}]", text[next]);
+	}
+	return at < size && (isprint((unsigned char)text[at]) || text[at] == '\033');
 }
 
 /* Reads a snapshot or a text. A log may begin like JSON, too. */

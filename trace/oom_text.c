@@ -15,13 +15,15 @@
 #include "dump_sites.h"
 #include "error.h"
 #include "log_names.h"
+#include "trace_map.h"
 #include "trace_room.h"
 
 enum {
 	WINDOW = 3000,             /* an error is at most this long, without spaces */
 	FRAMES_MAX = 64,           /* levels of a traceback that are looked at */
 	LINES_BACK = 400,          /* how far above an error its traceback may begin */
-	PROCESSES_MAX = 64
+	PROCESSES_MAX = 64,
+	PREFIX = 160               /* what loggers put before a line is at most this long */
 };
 
 /* Memory that nobody in the text has is contexts up to CONTEXT_MAX; if it is more, others have all but
@@ -44,17 +46,25 @@ struct writer {
 struct line {
 	const char *text;          /* behind the prefix */
 	size_t size;
-	struct writer writer;
 	size_t begins;             /* in the searched text */
+	uint32_t writer;           /* its number */
 };
 
 struct log {
 	const char *name;
-	struct line *lines;
-	size_t line_count, line_room;
+	struct line *lines;        /* at first in the order of the file, then by writer */
+	struct writer *writers;    /* in the order of their first lines */
+	struct trace_map numbers;  /* of writers */
+	size_t line_count, line_room, writer_count, writer_room;
 	struct log_names names;
 	char *text;                /* searched: lines of one writer, without spaces */
 	size_t size;
+};
+
+/* The lines of one writer. */
+struct lines {
+	struct line *at;
+	size_t count;
 };
 
 /* ---- lines ------------------------------------------------------------------------------------------ */
@@ -173,9 +183,18 @@ static const char *skip_prefix(const char *at, const char *end, struct writer *w
 	return at;
 }
 
-static bool same_writer(const struct writer *a, const struct writer *b)
+/* false: no memory. Only a writer without a rank may have a name. */
+static bool number_of_writer(struct log *log, const struct writer *w, uint32_t *number)
 {
-	return a->rank == b->rank && a->process == b->process && a->name == b->name;
+	uint64_t who = w->name >= 0 ? (uint64_t)UINT32_MAX - (uint64_t)w->name : (uint64_t)(w->rank + 1);
+	uint64_t key = who << 32 | (uint64_t)(w->process + 1);
+	if (map_get(&log->numbers, key, number))
+		return true;
+	if (!make_room(&log->writers, log->writer_count, &log->writer_room, sizeof *log->writers))
+		return false;
+	*number = (uint32_t)log->writer_count;
+	log->writers[log->writer_count++] = *w;
+	return map_set(&log->numbers, key, *number) == TRZ_OK;
 }
 
 /* A name may have the rank in it: "logs/rank_3.log:". */
@@ -237,12 +256,21 @@ static trz_status split(struct log *log, const char *text, size_t size)
 		stop = inner_line(begin, line_end);
 		inside = stop < line_end;
 		writer = bare ? writer : told;
-		if (!make_room(&log->lines, log->line_count, &log->line_room, sizeof *log->lines))
+		struct line line = { .text = begin, .size = (size_t)(stop - begin) };
+		if (!make_room(&log->lines, log->line_count, &log->line_room, sizeof line) ||
+		    !number_of_writer(log, &writer, &line.writer))
 			return trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no memory to read it", log->name);
-		log->lines[log->line_count++] = (struct line){ .text = begin, .size = (size_t)(stop - begin),
-		                                               .writer = writer };
+		log->lines[log->line_count++] = line;
 	}
 	return TRZ_OK;
+}
+
+static int by_writer(const void *a, const void *b)
+{
+	const struct line *x = a, *y = b;
+	if (x->writer != y->writer)
+		return x->writer < y->writer ? -1 : 1;
+	return (x->text > y->text) - (x->text < y->text);
 }
 
 /* ---- the text to be searched ------------------------------------------------------------------------ */
@@ -265,15 +293,11 @@ static void append(struct log *log, struct line *line)
 	}
 }
 
-/* Appends the lines of one writer; others' lines get the position where they would begin. */
-static void gather(struct log *log, const struct writer *w)
+static void gather(struct log *log, const struct lines *lines)
 {
 	log->size = 0;
-	for (size_t i = 0; i < log->line_count; i++) {
-		log->lines[i].begins = log->size;
-		if (same_writer(&log->lines[i].writer, w))
-			append(log, &log->lines[i]);
-	}
+	for (size_t i = 0; i < lines->count; i++)
+		append(log, &lines->at[i]);
 	log->text[log->size] = '\0';
 }
 
@@ -325,6 +349,15 @@ static void set_behind(struct window *w, uint64_t *figure, const char *phrase)
 	const char *found = strstr(w->text, phrase);
 	if (found)
 		set(w, figure, found + strlen(phrase));
+}
+
+/* The figure after a phrase and a colon on the next line, where a logger's words may stand before it. */
+static void set_behind_colon(struct window *w, uint64_t *figure, const char *phrase)
+{
+	const char *found = strstr(w->text, phrase), *end = found ? found + strnlen(found, PREFIX) : NULL;
+	for (; found && found < end && !evidence_known(*figure); found++)
+		if (*found == ':')
+			set(w, figure, found + 1);
 }
 
 /* The figure before a phrase. */
@@ -427,7 +460,7 @@ static void read_asynchronous(struct window *w)
 	set_behind(w, &e->allocated, "Currentlyallocated:");
 	set_behind(w, &e->device_total, "Devicelimit:");
 	set_behind(w, &e->device_free, "Free(accordingtoCUDA):");
-	set_behind(w, &e->limit, "memoryfraction):");
+	set_behind_colon(w, &e->limit, "memoryfraction)");
 	e->reserved = e->allocated;
 	e->cached = evidence_known(e->allocated) ? 0 : EVIDENCE_UNKNOWN;
 }
@@ -599,12 +632,12 @@ static bool frame_at(char *text, long arrow, char *store, size_t room, struct du
 }
 
 /* The number of lines that begin at or before a position of the searched text. */
-static size_t lines_to(const struct log *log, size_t position)
+static size_t lines_to(const struct lines *lines, size_t position)
 {
-	size_t low = 0, high = log->line_count;
+	size_t low = 0, high = lines->count;
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
-		if (log->lines[middle].begins <= position)
+		if (lines->at[middle].begins <= position)
 			low = middle + 1;
 		else
 			high = middle;
@@ -613,7 +646,7 @@ static size_t lines_to(const struct log *log, size_t position)
 }
 
 /* The program's line that made the request, from the traceback above the error. */
-static void find_site(const struct log *log, size_t begins, const struct writer *writer, struct evidence *e)
+static void find_site(const struct lines *lines, size_t begins, struct evidence *e)
 {
 	static _Thread_local char store[FRAMES_MAX][520];
 	struct dump_frame frames[FRAMES_MAX];
@@ -621,14 +654,12 @@ static void find_site(const struct log *log, size_t begins, const struct writer 
 	struct dump_stack stacks[2] = { { 0, 0 }, { 0, 0 } };
 	struct dump d = { .stacks = stacks, .stack_frames = order, .frames = frames, .stack_count = 2 };
 	char site[DUMP_SITE_BYTES];
-	size_t at = lines_to(log, begins);
+	size_t at = lines_to(lines, begins);
 	long arrow = 0;
 	for (size_t back = 0; at > 0 && back < LINES_BACK && stacks[1].count < FRAMES_MAX; back++) {
-		const struct line *line = &log->lines[--at];
+		const struct line *line = &lines->at[--at];
 		uint32_t count = stacks[1].count;
 		char text[512];
-		if (!same_writer(&line->writer, writer))
-			continue;
 		plain_line(line, text, sizeof text);
 		if (frame_at(text, arrow, store[count], sizeof store[count], &frames[count])) {
 			order[count] = count;
@@ -782,11 +813,12 @@ static char *begin_of(char *text, char *anchor)
 	return device ? device : anchor;
 }
 
-static void read_writer(struct log *log, const struct writer *writer, struct evidence *list, size_t capacity,
+static void read_writer(struct log *log, const struct lines *lines, struct evidence *list, size_t capacity,
                         size_t *count)
 {
+	const struct writer *writer = &log->writers[lines->at->writer];
 	struct ahead ahead;
-	gather(log, writer);
+	gather(log, lines);
 	look_ahead(&ahead, log->text);
 	for (char *at = next_error(&ahead, log->text); at && *count < capacity;) {
 		char *next = next_error(&ahead, at + 1), *end = log->text + log->size;
@@ -799,32 +831,24 @@ static void read_writer(struct log *log, const struct writer *writer, struct evi
 		for (size_t i = 0; i < *count && !known; i++)
 			known = same_error(&list[i], e);
 		if (!known)
-			find_site(log, (size_t)(begin - log->text), writer, e);
+			find_site(lines, (size_t)(begin - log->text), e);
 		*count += !known;
 		at = next;
 	}
 }
 
-static bool seen_before(const struct log *log, size_t line)
-{
-	for (size_t i = line; i > 0; i--)
-		if (same_writer(&log->lines[i - 1].writer, &log->lines[line].writer))
-			return true;
-	return false;
-}
-
-/* Reads each writer's errors, in the order of their first lines; at most OOM_TEXTS_MAX writers. */
+/* Reads each writer's errors, in the order of their first lines. */
 static void read_writers(struct log *log, struct evidence *list, size_t capacity, size_t *count)
 {
-	const struct writer *last = NULL;
-	for (size_t i = 0, writers = 0; i < log->line_count && writers < OOM_TEXTS_MAX; i++) {
-		const struct writer *w = &log->lines[i].writer;
-		bool known = (last && same_writer(last, w)) || seen_before(log, i);
-		last = w;
-		if (known)
-			continue;
-		writers++;
-		read_writer(log, w, list, capacity, count);
+	if (log->writer_count > 1)
+		qsort(log->lines, log->line_count, sizeof *log->lines, by_writer);
+	for (size_t i = 0; i < log->line_count;) {
+		struct lines lines = { .at = &log->lines[i] };
+		while (i < log->line_count && log->lines[i].writer == lines.at->writer) {
+			lines.count++;
+			i++;
+		}
+		read_writer(log, &lines, list, capacity, count);
 	}
 }
 
@@ -843,6 +867,8 @@ trz_status oom_text_read(const char *name, const char *text, size_t size, struct
 	if (status == TRZ_OK)
 		read_writers(log, list, capacity, count);
 	free(log->lines);
+	free(log->writers);
+	map_free(&log->numbers);
 	free(log->text);
 	free(log);
 	if (status == TRZ_OK && *count == 0)

@@ -9,7 +9,7 @@
 #include "evidence.h"
 #include "terrazzo.h"
 
-enum { OOM_TEXTS_MAX = 256 };
+enum { OOM_TEXTS_MAX = 4096 };
 
 /* Reads up to `capacity` errors, in the order of the log, each once; they keep copies of their texts, but not of
  * `name`. Errors: NOT_FOUND (there is none), HOST_MEMORY. */

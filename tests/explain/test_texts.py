@@ -66,6 +66,27 @@ class Texts(unittest.TestCase):
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertIn("573.44 MiB short", run.stdout)
 
+    def test_one_of_many_writers(self):
+        """However many wrote before it, and between its lines."""
+        error = (TEXTS / "log-traceback.txt").read_text().splitlines()
+        step = "".join(f"[rank{rank}]: step 1 loss 2.345\n" for rank in range(1000))
+        run = explain("-", "--json", "-", input="".join(f"{step}[rank999]: {line}\n" for line in error))
+        self.assertEqual(run.returncode, 0, run.stderr)
+        got, alone = json.loads(run.stdout), json.loads(explain("-", "--json", "-", input="\n".join(error)).stdout)
+        self.assertEqual((got["rank"], got["site"], got["verdict"]), (999, alone["site"], alone["verdict"]))
+
+    def test_a_log_without_an_error(self):
+        """It may begin as a list in JSON does."""
+        for line in ("step 1", "[rank0]: step 1", "[2026-11-26 10:20:30] step 1", "{rank 0} step 1"):
+            run = explain("-", input=f"{line}\n")
+            self.assertEqual(run.returncode, 2)
+            self.assertIn("neither a memory snapshot nor a text", run.stderr)
+
+    def test_all_of_many_ranks(self):
+        error = (TEXTS / "torch-1.5-worked-case.txt").read_text()
+        run = explain("-", "--json", "-", input="".join(f"[rank{rank}]: {error}\n" for rank in range(1000)))
+        self.assertEqual(len(json.loads(run.stdout)["ranks"]), 1000)
+
     def test_reports_are_short(self):
         for name, want in EXPECTED.items():
             if "error" not in want and "ranks" not in want:
