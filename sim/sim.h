@@ -68,6 +68,7 @@ typedef struct sim_config {
 	int devices;                 /* 1 .. 16; 0: 1 */
 	uint64_t capacity;           /* bytes per device; 0: 80 GiB */
 	uint64_t context_overhead;   /* bytes that a context takes from its device */
+	uint64_t withheld;           /* bytes of a device that mem_info calls free and that it gives to nobody */
 	uint64_t granularity;        /* 0: 2 MiB */
 	uint64_t va_bytes;           /* size of the device window; 0: 48 TiB (1 TiB under TSan), or less where other
 	                              * machines are open */
@@ -75,8 +76,8 @@ typedef struct sim_config {
 	bool no_peers;               /* no device reaches the memory of another */
 	bool peers_full;             /* each device could reach others, but accepts no more peers */
 	int attach_fd;               /* from sim_machine_fd, in any process: this process joins that machine, whose
-	                              * devices, capacity and granularity count instead of those here; 0: a new machine.
-	                              * The caller keeps and closes it */
+	                              * devices, capacity, withheld and granularity count instead of those here; 0: a new
+	                              * machine. The caller keeps and closes it */
 	bool timed;                  /* sim_host_ticks works, at the cost of two readings of the host's clock per call */
 	bool host_faults;            /* the host may not read or write what `map` made: so that needs no host mapping until
 	                              * work uses it */

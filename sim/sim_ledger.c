@@ -101,6 +101,7 @@ static void fill_ledger(sim *s)
 	l->bytes = sizeof *l;
 	l->devices = s->config.devices;
 	l->capacity = s->config.capacity;
+	l->withheld = s->config.withheld;
 	l->granularity = s->config.granularity;
 }
 
@@ -108,6 +109,7 @@ static void take_over(sim *s)
 {
 	s->config.devices = s->ledger->devices;
 	s->config.capacity = s->ledger->capacity;
+	s->config.withheld = s->ledger->withheld;
 	s->config.granularity = s->ledger->granularity;
 }
 
@@ -379,7 +381,7 @@ bool sim_memory_take(sim *s, int device, uint64_t bytes)
 	lock_ledger(s);
 	reap(s);
 	uint64_t used = total(s, device), left = s->config.capacity - used;
-	bool fits = bytes <= left;
+	bool fits = bytes <= left - min_u64(left, s->config.withheld);
 	if (fits) {
 		uint64_t *peak = &s->ledger->peak[s->number[device]];
 		s->ledger->row[s->process].used[s->number[device]] += bytes;

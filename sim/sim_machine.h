@@ -237,7 +237,7 @@ struct sim_ledger {
 	char magic[8];              /* changes with the meaning of the rest */
 	uint64_t bytes;             /* sizeof this struct in the build that made the machine */
 	int32_t devices, processes, shared_count;  /* the latter two: places ever used */
-	uint64_t capacity, granularity;
+	uint64_t capacity, withheld, granularity;
 	uint64_t peak[SIM_MAX_DEVICES];
 	struct sim_ledger_row {
 		uint64_t pid;

@@ -173,6 +173,7 @@ static sim_config read_config(int *opened)
 		.devices = look.all_devices,
 		.capacity = look.capacity_bytes,
 		.context_overhead = look.overhead_bytes,
+		.withheld = read_bytes("TERRAZZO_SIM_WITHHELD", 0),
 		.no_vmm = read_choice("TERRAZZO_SIM_VMM", "yes|no") == 1,
 		.no_peers = peers == 1,
 		.peers_full = peers == 2,

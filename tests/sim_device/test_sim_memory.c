@@ -97,6 +97,27 @@ static void test_capacity_is_enforced(void **state)
 	fixture_close(&f);
 }
 
+/* What mem_info calls free is not all to be had, by any kind of allocation. */
+static void test_the_last_of_a_device_may_be_withheld(void **state)
+{
+	(void)state;
+	struct fixture f = fixture_open((sim_config){.capacity = MIB(16), .withheld = MIB(5)});
+	trz_tile_props props = {.device = 0};
+	trz_handle h[6];
+	trz_addr plain;
+	uint64_t free_bytes, total;
+	for (int i = 0; i < 4; i++)
+		h[i] = make_handle(&f, granule);
+	assert_int_equal(f.d->mem_alloc(f.self, f.c, 2 * granule, &plain), TRZ_ERROR_OUT_OF_MEMORY);
+	h[4] = make_handle(&f, granule);
+	assert_int_equal(f.d->create(f.self, &props, granule, &h[5]), TRZ_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(f.d->mem_info(f.self, f.c, &free_bytes, &total), TRZ_OK);
+	assert_int_equal(free_bytes, MIB(6));
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(f.d->release(f.self, h[i]), TRZ_OK);
+	fixture_close(&f);
+}
+
 static void test_memory_stays_charged_while_mapped(void **state)
 {
 	(void)state;
@@ -728,6 +749,7 @@ int main(void)
 		cmocka_unit_test(test_host_pointer_reaches_device_memory),
 		cmocka_unit_test(test_host_faults_where_no_work_has_been),
 		cmocka_unit_test(test_capacity_is_enforced),
+		cmocka_unit_test(test_the_last_of_a_device_may_be_withheld),
 		cmocka_unit_test(test_memory_stays_charged_while_mapped),
 		cmocka_unit_test(test_content_dies_with_its_memory),
 		cmocka_unit_test(test_double_release),
