@@ -40,6 +40,7 @@ enum {
 	X(limit_others, "of limit_held: other processes")                                                        \
 	X(device_total, "the device's memory")                                                                   \
 	X(device_free, "what the driver has left, for any process")                                              \
+	X(withheld, "of device_free: what the driver has refused to give")                                       \
 	X(other_processes, "what other processes have of the device")                                            \
 	X(context, "this process has outside the allocator: the driver's context, libraries")                    \
 	X(reserved, "what the allocator has from the driver")                                                    \

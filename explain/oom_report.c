@@ -137,10 +137,12 @@ static void sum_text(const struct writer *w, char *text, size_t room)
 {
 	const struct verdict *v = w->v;
 	bool by_limit = evidence_known(v->limit_room) && v->room == v->limit_room;
+	bool withheld = evidence_or_zero(w->e->withheld) != 0;
 	text[0] = '\0';
 	if (!evidence_known(v->need) || !evidence_known(v->room) || !evidence_known(v->short_bytes))
 		return;
-	const char *left = by_limit ? "left under the limit" : "left on the device";
+	const char *left = by_limit ? "left under the limit"
+	                            : withheld ? "that the device would give" : "left on the device";
 	const char *how = w->e->needed != w->e->requested && evidence_known(w->e->needed) ? "needed" : "asked for";
 	if (!evidence_known(v->usable))
 		snprintf(text, room, "%s %s - %s %s = %s short, less what the allocator has free", SIZE(v->need), how,
@@ -225,7 +227,10 @@ static void say_verdict(struct writer *w)
 	}
 	switch (v->kind) {
 	case VERDICT_TOO_LARGE:
-		if (evidence_known(e->device_total))
+		if (evidence_known(e->device_total) && evidence_known(v->need) && v->need <= e->device_total)
+			say(w, "verdict: %s: no device of this size could serve it: an empty process could have %s of its %s", name,
+			    SIZE(verdict_empty_device(e)), SIZE(e->device_total));
+		else if (evidence_known(e->device_total))
 			say(w, "verdict: %s: no device of this size could serve it: the device has %s in all", name,
 			    SIZE(e->device_total));
 		else if (evidence_known(e->device_free) && evidence_known(e->reserved))
@@ -446,6 +451,7 @@ static void say_figures(struct writer *w)
 	say_figure(w, 2, "other processes", e->other_processes);
 	say_figure(w, 2, "context and libraries", e->context);
 	say_figure(w, 2, "left", e->device_free);
+	say_figure(w, 3, "which cannot be had", e->withheld);
 	say_figure(w, 2, "reserved by the allocator", e->reserved);
 	say_allocated(w);
 	say_figure(w, 1, e->limit_inferred ? "the limit, at least" : "the limit", e->limit);

@@ -225,7 +225,8 @@ static bool is_put_together(const struct evidence *e)
 static void work_out(const struct evidence *e, struct verdict *v)
 {
 	v->need = evidence_known(e->needed) ? e->needed : e->requested;
-	v->device_room = e->device_free;
+	v->device_room = evidence_known(e->device_free) ? less(e->device_free, evidence_or_zero(e->withheld))
+	                                                : EVIDENCE_UNKNOWN;
 	v->limit_room = EVIDENCE_UNKNOWN;
 	if (evidence_known(e->limit) && evidence_known(e->reserved))
 		v->limit_room = less(e->limit, evidence_known(e->limit_held) ? e->limit_held : e->reserved);
@@ -264,10 +265,15 @@ static bool is_more_scattered(const struct evidence *e, const struct verdict *v,
 	return e->joins && less(evidence_or_zero(v->usable), joinable(e, v)) > bytes;
 }
 
+uint64_t verdict_empty_device(const struct evidence *e)
+{
+	return less(e->device_total, sum(evidence_or_zero(e->context), evidence_or_zero(e->withheld)));
+}
+
 static bool is_too_large(const struct evidence *e, const struct verdict *v)
 {
 	return e->too_large || (evidence_known(e->device_total) && evidence_known(v->need) &&
-	                        v->need > less(e->device_total, evidence_or_zero(e->context)));
+	                        v->need > verdict_empty_device(e));
 }
 
 bool verdict_exceeds_limit(const struct evidence *e, const struct verdict *v)

@@ -105,6 +105,9 @@ const struct evidence_holder *verdict_many(const struct evidence *e);
 /* Whether the limit would refuse the request even to an empty process. */
 bool verdict_exceeds_limit(const struct evidence *e, const struct verdict *v);
 
+/* What an empty process could have of the device, whose size is known. */
+uint64_t verdict_empty_device(const struct evidence *e);
+
 /* "other_process", as in JSON. */
 const char *verdict_name(enum verdict_kind kind);
 const char *remedy_name(enum remedy_kind kind);

@@ -491,6 +491,7 @@ static void read_own(struct window *w)
 	set_before(w, &e->requested, OWN_ANCHOR);
 	set(w, &e->device_free, colon + 1);
 	set(w, &e->device_total, total + 2);
+	set_before(w, &e->withheld, "ofwhichcannotbehad");
 	set_behind(w, &e->limit, "theheaphasalimitof");
 	set_before(w, &e->limit_held, "ofalimitof");
 	set_behind(w, &e->limit, "ofalimitof");

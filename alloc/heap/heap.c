@@ -133,6 +133,8 @@ uint64_t heap_ask_device(trz_heap *h, uint64_t *total)
 	uint64_t free_bytes, unused;
 	if (driver_mem_info(&h->driver, &free_bytes, total ? total : &unused) != TRZ_OK)
 		return 0;
+	h->withheld = min_u64(h->withheld, free_bytes);
+	free_bytes -= h->withheld;
 	counter_set(&h->attainable, heap_reserved(h) + free_bytes);
 	return free_bytes;
 }

@@ -195,6 +195,8 @@ struct trz_heap {
 	uint64_t tile_most;                  /* nor is any tile larger than this */
 	counter attainable;                  /* what could be reserved in all, by the device's last answer about its free
 	                                      * memory; other processes take and free memory meanwhile. Read without it */
+	uint64_t withheld;                   /* what the device calls free and does not give: so much was free when it
+	                                      * last refused a granule; 0: less than a granule */
 	uint64_t moved_bytes;                /* bytes mapped at other places so far, ... */
 	uint64_t moved_for_ended;            /* ... and those of them for pools that have ended */
 	struct views_record views;
@@ -348,8 +350,8 @@ static inline bool heap_is_inherited(const trz_heap *h)
 	return atomic_load_explicit(&h->inherited, memory_order_relaxed);
 }
 
-/* Asks how much the device has free, and notes the answer. 0: the driver did not answer, and *total (may be NULL) is as
- * it was. Growth lock held. */
+/* Asks how much the device has free, less what it withholds, and notes the answer. 0: the driver did not answer, and
+ * *total (may be NULL) is as it was. Growth lock held. */
 uint64_t heap_ask_device(trz_heap *h, uint64_t *total);
 
 /* The window in which an address is laid, an import's too; NULL: none. Growth lock held. */

@@ -428,6 +428,8 @@ static void put_device(trz_heap *h, const struct facts *f, struct evidence *e)
 	e->device = h->driver.device;
 	e->device_total = f->info.device_total;
 	e->device_free = f->info.device_free;
+	if (f->withheld)
+		e->withheld = f->withheld;
 	if (f->info.limit)
 		e->limit = f->info.limit;
 	put_shared_limit(&f->shared, &f->info, e);

@@ -392,6 +392,51 @@ static void note_regret(struct growth *g)
 	heap_unlock(h);
 }
 
+/* Creates one more tile, which will not be laid. */
+static trz_status create_probe(struct growth *g, uint64_t size)
+{
+	trz_heap *h = g->heap;
+	if (!reclaim_lists(h, g->count + 1) || !tiles_reserve(&h->tiles, 1, 0))
+		return meta_exhausted();
+	struct tile *tile = tile_new(&h->tiles, 0, size, g->demand->kind);
+	trz_status status = tile_fill(&h->tiles, tile, h->tiles.export_kinds);
+	if (status != TRZ_OK) {
+		tile_forget(&h->tiles, tile);
+		return status;
+	}
+	h->lay_list[g->count++] = tile;
+	g->new_bytes += size;
+	extent_count(h, g->demand->kind, size, 1);
+	heap_lock(h);
+	level_add(&h->counters.idle_bytes, size);
+	heap_unlock(h);
+	return TRZ_OK;
+}
+
+enum { PROBES_MOST = 32 };  /* so many are more than it takes: others have freed memory meanwhile */
+
+/* After the driver has refused a tile, while all that was created is there: takes what the device gives still, by
+ * halves, until it refuses a granule. What it calls free then, it withholds: the lesser of its answers before and
+ * after, since others take and free memory at any time. give_up() returns what this takes. */
+static void learn_withheld(struct growth *g, uint64_t refused)
+{
+	trz_heap *h = g->heap;
+	uint64_t granule = h->driver.granule, before, after, total, size = refused;
+	trz_status status = TRZ_OK;
+	for (int i = 0; i < PROBES_MOST; i++) {
+		size = max_u64(align_down(size / 2, granule), granule);
+		if (driver_mem_info(&h->driver, &before, &total) != TRZ_OK)
+			return;
+		status = create_probe(g, size);
+		if (status != TRZ_OK && (status != TRZ_ERROR_OUT_OF_MEMORY || size == granule))
+			break;
+	}
+	if (status == TRZ_ERROR_OUT_OF_MEMORY && driver_mem_info(&h->driver, &after, &total) == TRZ_OK) {
+		uint64_t withheld = min_u64(before, after);
+		h->withheld = withheld >= granule ? withheld : 0;
+	}
+}
+
 /* Makes the calls one after the other, since each evicts our data from the caches. */
 static trz_status create_planned(struct growth *g)
 {
@@ -401,6 +446,7 @@ static trz_status create_planned(struct growth *g)
 	while (i < g->count && (status = tile_fill(&h->tiles, h->lay_list[i], h->tiles.export_kinds)) == TRZ_OK)
 		i++;
 	size_t created = i - g->gathered;
+	uint64_t refused = status == TRZ_ERROR_OUT_OF_MEMORY ? h->lay_list[i]->size : 0;
 	if (status != TRZ_OK) {
 		uint64_t bytes = forget_planned(g, i);
 		heap_lock(h);
@@ -409,8 +455,10 @@ static trz_status create_planned(struct growth *g)
 	}
 	extent_count(h, g->demand->kind, g->new_bytes, created);
 	note_regret(g);
-	if (status == TRZ_ERROR_OUT_OF_MEMORY && g->demand->effort != EFFORT_ALL)
-		heap_ask_device(h, NULL);  /* others have taken some: later growth counts on less */
+	if (refused && g->demand->effort == EFFORT_ALL)
+		learn_withheld(g, refused);
+	if (refused)
+		heap_ask_device(h, NULL);  /* others may have taken some: later growth counts on less */
 	return status;
 }
 

@@ -58,6 +58,7 @@ void facts_gather(trz_heap *h, const struct lane *l, struct facts *f)
 	struct counters counters;
 	shared_ask(h->driver.device, &f->shared);
 	f->heap = h->serial;
+	f->withheld = h->withheld;
 	f->site = heap_thread.stack;
 	f->category = heap_thread.category;
 	f->pool = pool_id(l->pool);

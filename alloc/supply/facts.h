@@ -23,6 +23,7 @@ struct facts {
 	unsigned category;           /* the request's, as is the next */
 	uint32_t pool;
 	uint64_t needed;             /* bytes that serving the request takes */
+	uint64_t withheld;           /* of info.device_free: what the device does not give */
 	uint64_t live_requested;
 	uint64_t free_slots;         /* not part of info.cached */
 	uint64_t free_own, free_streams, free_pools;           /* of info.cached and free_slots: for the lane; of other

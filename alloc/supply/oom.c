@@ -203,10 +203,10 @@ const struct facts *oom_thread_facts(void)
 
 static trz_oom_info gather_info(trz_heap *h, struct lane *l, uint64_t bytes, const struct waits *waits)
 {
-	uint64_t total = h->driver.info.total_bytes, free_bytes = heap_ask_device(h, &total);
+	uint64_t total = h->driver.info.total_bytes, free_bytes = heap_ask_device(h, &total), withheld = h->withheld;
 	trz_oom_info i = {.requested = bytes,
 	                  .stream = l->stream->handle,
-	                  .device_free = free_bytes,
+	                  .device_free = free_bytes + withheld,
 	                  .device_total = total,
 	                  .limit = atomic_load(&h->limit),
 	                  .reserved = heap_reserved(h),
@@ -219,7 +219,7 @@ static trz_oom_info gather_info(trz_heap *h, struct lane *l, uint64_t bytes, con
 	                  .awaited_count = waits->streams};
 	for (unsigned k = 0; k < waits->streams; k++)
 		i.awaited[k] = waits->awaited[k]->handle;
-	i.missing = missing(h, l, bytes, i.device_free);
+	i.missing = missing(h, l, bytes, free_bytes);
 	return i;
 }
 
@@ -227,7 +227,7 @@ static trz_oom_info gather_info(trz_heap *h, struct lane *l, uint64_t bytes, con
 static trz_oom_info unused_info(trz_heap *h)
 {
 	uint64_t total = h->driver.info.total_bytes, free_bytes = heap_ask_device(h, &total);
-	return (trz_oom_info){.device_free = free_bytes,
+	return (trz_oom_info){.device_free = free_bytes + h->withheld,
 	                      .device_total = total,
 	                      .limit = atomic_load(&h->limit),
 	                      .largest = min_u64(free_bytes, heap_limit(h))};
@@ -308,14 +308,17 @@ static void note_facts(const struct climb *c, const trz_oom_info *i)
 	facts_gather(c->heap, d->lane, f);
 }
 
-/* The limits that hold; "" for none. */
-static const char *limits_text(const trz_oom_info *i, const trz_shared_limit *shared, char *text, size_t size)
+/* What the device does not give, and the limits that hold; "" for none. */
+static const char *bounds_text(const trz_oom_info *i, const struct facts *f, char *text, size_t size)
 {
+	const trz_shared_limit *shared = &f->shared;
 	char limit[SIZE_TEXT_BYTES], held[SIZE_TEXT_BYTES];
 	int used = 0;
 	text[0] = '\0';
+	if (f->withheld)
+		used = snprintf(text, size, ", %s of which cannot be had", size_text(f->withheld, held));
 	if (i->limit)
-		used = snprintf(text, size, ", the heap has a limit of %s", size_text(i->limit, limit));
+		used += snprintf(text + used, size - (size_t)used, ", the heap has a limit of %s", size_text(i->limit, limit));
 	if (shared->limit)
 		snprintf(text + used, size - (size_t)used, ", %s of a limit of %s is held",
 		         size_text(shared->own + shared->others, held), size_text(shared->limit, limit));
@@ -328,7 +331,7 @@ static trz_status report(struct climb *c, trz_status status)
 	trz_heap *h = c->heap;
 	const struct demand *d = c->demand;
 	enum { N = SIZE_TEXT_BYTES };
-	char asked[N], reserved[N], held[N], cached[N], largest[N], free_text[N], total[N], pinned[N], limits[128],
+	char asked[N], reserved[N], held[N], cached[N], largest[N], free_text[N], total[N], pinned[N], bounds[192],
 	     why[192];
 	struct lane *l = d->lane;
 	trz_oom_info i = gather_info(h, l, d->size, &c->waits);
@@ -347,7 +350,7 @@ static trz_status report(struct climb *c, trz_status status)
 	                size_text(d->size, asked), h->driver.device,
 	                size_text(real ? shared->device_free : i.device_free, free_text),
 	                size_text(real ? shared->device_total : i.device_total, total),
-	                limits_text(&i, shared, limits, sizeof limits), size_text(i.reserved, reserved),
+	                bounds_text(&i, &thread_failure, bounds, sizeof bounds), size_text(i.reserved, reserved),
 	                size_text(i.allocated, held),
 	                size_text(i.cached, cached), i.pinned ? " (" : "", i.pinned ? pinned : "",
 	                i.pinned ? " of that held for graphs in private pools)" : "", size_text(i.largest, largest),

@@ -937,6 +937,33 @@ static void test_fragmentation_is_of_what_is_allocated(void **state)
 	}
 }
 
+static const char *report_of(void)
+{
+	static struct page page;
+	page = (struct page){.used = 0};
+	verdict_find(&e, &v);
+	assert_true(oom_report_text(&e, &v, to_page, &page));
+	return page.text;
+}
+
+/* The device calls free what it has just refused. */
+static void test_what_the_device_withholds_is_not_left(void **state)
+{
+	(void)state;
+	ask(0.5, 24, 0.75, 23, 23);
+	e.withheld = gib(0.375);
+	expect(VERDICT_FULL, 0.125);
+	assert_text(report_of(), "512.00 MiB asked for - 384.00 MiB that the device would give - 0 bytes free in the "
+	                         "allocator = 128.00 MiB short");
+	assert_text(report_of(), "left                                     768.00 MiB\n"
+	                         "      which cannot be had                    384.00 MiB\n");
+	ask(23.5, 24, 23.75, 0, 0);
+	e.context = gib(0.25);
+	e.withheld = gib(0.5);
+	expect(VERDICT_TOO_LARGE, 0.25);
+	assert_text(report_of(), "an empty process could have 23.25 GiB of its 24.00 GiB");
+}
+
 /* Each verdict's first lines, from evidence of nothing but a failure. */
 static void test_every_verdict_has_its_lines(void **state)
 {
@@ -1047,6 +1074,7 @@ int main(void)
 		cmocka_unit_test(test_pending_memory_is_other_streams),
 		cmocka_unit_test(test_rounding),
 		cmocka_unit_test(test_unknown),
+		cmocka_unit_test(test_what_the_device_withholds_is_not_left),
 		cmocka_unit_test(test_the_first_that_applies_wins),
 		cmocka_unit_test(test_a_leak_beside_a_neighbour),
 		cmocka_unit_test(test_a_neighbour_with_far_more_than_a_leak),

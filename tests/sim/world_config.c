@@ -67,12 +67,20 @@ static void choose_program(struct world *w)
 	w->refuses = world_below(w, 4) != 0;
 }
 
+/* In one world of four: the last of the device, up to an eighth of it, to the byte. */
+static uint64_t withheld(const struct world *w)
+{
+	uint64_t drawn = prng_mix(w->seed + 2);
+	return drawn % 4 ? 0 : (drawn >> 2) % (w->capacity / 8);
+}
+
 static sim_config machine(struct world *w)
 {
 	return (sim_config){
 		.devices = w->peers ? 2 : 1,
 		.capacity = w->capacity,
 		.continue_on_violation = true,
+		.withheld = withheld(w),
 		.no_vmm = !w->vmm && world_below(w, 2),
 		.lenient_rules = (w->waits ? 0 : SIM_RULE_SYNC_MAYBE) | (w->refuses ? 0 : SIM_RULE_HOST_CALLS),
 		.schedule = (sim_schedule)world_below(w, SIM_SCHEDULES),

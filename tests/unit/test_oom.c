@@ -91,6 +91,42 @@ static void test_a_full_device_says_by_how_much(void **state)
 	close_full(&r, p);
 }
 
+/* A device's last bytes are free by its own account, and yet refused. What was learnt from one refusal holds for the
+ * next figures, to the granule, whatever is in use. */
+static void test_what_the_device_withholds_is_told(void **state)
+{
+	(void)state;
+	static const uint64_t used[] = {0, MIB(300), MIB(966)};
+	for (size_t i = 0; i < sizeof used / sizeof *used; i++) {
+		struct rig r = rig_machine((sim_config){.capacity = GIB(1), .withheld = MIB(41),
+		                                        .lenient_rules = SIM_RULE_SYNC_MAYBE});
+		size_t largest, rest = GIB(1) - used[i], had = rest - MIB(42);
+		trz_oom_info info;
+		void *q, *p = NULL;
+		rig_open_heap(&r, NULL);
+		if (used[i])
+			p = rig_alloc(&r, used[i], NULL);
+		assert_ok(trz_largest_block(r.heap, NULL, &largest));
+		assert_int_equal(largest, rest);
+		assert_error(trz_alloc(r.heap, largest, 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY,
+		             "42.00 MiB of which cannot be had; this heap");
+		assert_text(trz_last_error(), "the device is full, 42.00 MiB short");
+		assert_ok(trz_last_oom(r.heap, &info));
+		assert_int_equal(info.device_free, rest);
+		assert_int_equal(info.missing, MIB(42));
+		assert_int_equal(info.largest, had);
+		assert_ok(trz_largest_block(r.heap, NULL, &largest));
+		assert_int_equal(largest, had);
+		rig_free(&r, rig_alloc(&r, largest, NULL));
+		assert_error(trz_alloc(r.heap, largest + MIB(2), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "full, 2.00 MiB short");
+		if (p)
+			rig_free(&r, p);
+		rig_check(&r);
+		rig_sync(&r);
+		rig_close(&r);
+	}
+}
+
 /* Free memory of a pool that graphs rely on is of no use to others. */
 static void test_memory_held_for_graphs_is_told(void **state)
 {
@@ -490,6 +526,7 @@ int main(void)
 		cmocka_unit_test(test_hopeless_requests_cost_nothing),
 		cmocka_unit_test(test_small_requests_fall_back_on_large_memory),
 		cmocka_unit_test(test_a_full_device_says_by_how_much),
+		cmocka_unit_test(test_what_the_device_withholds_is_told),
 		cmocka_unit_test(test_the_advice),
 		cmocka_unit_test(test_a_limit_before_the_driver),
 		cmocka_unit_test(test_the_callback_can_help),
