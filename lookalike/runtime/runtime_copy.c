@@ -53,6 +53,24 @@ cuda_error cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int fr
 	return rt_result(cuMemcpyPeerAsync((uintptr_t)to, NULL, (uintptr_t)from, NULL, size, stream));
 }
 
+#if RUNTIME_MAJOR < 13
+cuda_error cudaMemcpyBatchAsync(void **to, void **from, size_t *sizes, size_t count, const void *attributes,
+                                size_t *firsts, size_t attribute_count, size_t *failed, void *stream)
+{
+	RT_ENTER(cudaMemcpyBatchAsync);
+	return rt_result(cuMemcpyBatchAsync((const cuda_addr *)to, (const cuda_addr *)from, sizes, count, attributes,
+	                                    firsts, attribute_count, failed, stream));
+}
+#else
+cuda_error cudaMemcpyBatchAsync(void *const *to, const void *const *from, const size_t *sizes, size_t count,
+                                const void *attributes, const size_t *firsts, size_t attribute_count, void *stream)
+{
+	RT_ENTER(cudaMemcpyBatchAsync);
+	return rt_result(cuMemcpyBatchAsync_v2((const cuda_addr *)to, (const cuda_addr *)from, sizes, count, attributes,
+	                                       firsts, attribute_count, stream));
+}
+#endif
+
 static struct cuda_copy_2d plane(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                                  size_t height)
 {

@@ -213,6 +213,8 @@ typedef void rt_host_function(void *);
 	X(cudaEventElapsedTime_v2, (float *, void *, void *))                                                   \
 	X(cudaMemAdvise_v2, (const void *, size_t, int, struct cuda_mem_location))                              \
 	X(cudaMemPrefetchAsync_v2, (const void *, size_t, struct cuda_mem_location, unsigned, void *))          \
+	X(cudaMemcpyBatchAsync,                                                                                 \
+	  (void **, void **, size_t *, size_t, const void *, size_t *, size_t, size_t *, void *))               \
 	X(cudaMemAdvise, (const void *, size_t, int, int))                                                      \
 	X(cudaMemPrefetchAsync, (const void *, size_t, int, void *))                                            \
 	X(cudaGraphNodeGetDependencies, (void *, void **, size_t *))                                            \
@@ -224,6 +226,8 @@ typedef void rt_host_function(void *);
 	  (void *, int *, unsigned long long *, void **, void *const **, const struct cuda_edge **, size_t *))
 #else
 #define LOOKALIKE_RUNTIME_VERSIONED(X)                                                                      \
+	X(cudaMemcpyBatchAsync,                                                                                 \
+	  (void *const *, const void *const *, const size_t *, size_t, const void *, const size_t *, size_t, void *)) \
 	X(cudaMemAdvise, (const void *, size_t, int, struct cuda_mem_location))                                 \
 	X(cudaMemPrefetchAsync, (const void *, size_t, struct cuda_mem_location, unsigned, void *))             \
 	X(cudaGraphNodeGetDependencies, (void *, void **, struct cuda_edge *, size_t *))                        \

@@ -87,6 +87,9 @@ LOOKALIKE_API cuda_error __cudaLaunchKernel(void *kernel, struct rt_dim3 grid, s
 #endif
 #if RUNTIME_MAJOR < 13
 #define PER_THREAD_VERSIONED(X)                                                                             \
+	X(cudaMemcpyBatchAsync_ptsz,                                                                            \
+	  (void **t, void **f, size_t *n, size_t c, const void *a, size_t *i, size_t k, size_t *w, void *s),    \
+	  cudaMemcpyBatchAsync(t, f, n, c, a, i, k, w, per_thread(s)))                                          \
 	X(cudaMemPrefetchAsync_ptsz, (const void *p, size_t n, int d, void *s),                                 \
 	  cudaMemPrefetchAsync(p, n, d, per_thread(s)))                                                         \
 	X(cudaMemPrefetchAsync_v2_ptsz,                                                                         \
@@ -102,6 +105,10 @@ LOOKALIKE_API cuda_error __cudaLaunchKernel(void *kernel, struct rt_dim3 grid, s
 	  cudaStreamGetCaptureInfo_v3(per_thread(s), c, i, g, d, e, n))
 #else
 #define PER_THREAD_VERSIONED(X)                                                                             \
+	X(cudaMemcpyBatchAsync_ptsz,                                                                            \
+	  (void *const *t, const void *const *f, const size_t *n, size_t c, const void *a, const size_t *i, size_t k, \
+	   void *s),                                                                                            \
+	  cudaMemcpyBatchAsync(t, f, n, c, a, i, k, per_thread(s)))                                             \
 	X(cudaMemPrefetchAsync_ptsz,                                                                            \
 	  (const void *p, size_t n, struct cuda_mem_location l, unsigned f, void *s),                           \
 	  cudaMemPrefetchAsync(p, n, l, f, per_thread(s)))                                                      \

@@ -162,6 +162,15 @@ must(driver.cuMemcpyBatchAsync_v2(*batch, stream))
 assert driver.cuMemcpyBatchAsync_v2(*batch, None) == 1
 must(runtime.cudaStreamSynchronize(stream))
 assert download(p + 512, 30) == bytes([2, 1]) * 15
+upload(p, bytes(600))
+assert runtime.cudaMemcpyBatchAsync(*batch, None) == 1
+for library, words in (runtime, ()), (ctypes.CDLL("libcudart.so.12"), (byref(c_size_t()),)):
+    upload(p + 64, b"batch" * 6)
+    must(library.cudaMemcpyBatchAsync(*batch, *words, stream))
+    must(library.cudaMemcpyBatchAsync_ptsz(*batch, *words, None))
+    must(runtime.cudaDeviceSynchronize())
+    assert download(p + 512, 30) == b"batch" * 6
+    upload(p + 512, bytes(30))
 """)
 
 
