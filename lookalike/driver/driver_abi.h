@@ -17,7 +17,8 @@
 	X(CUDA_ERROR_FILE_NOT_FOUND, 301) X(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, 704)                        \
 	X(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, 705) X(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, 712)            \
 	X(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, 713) X(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, 910)             \
-	X(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 701) X(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, 720)
+	X(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 701) X(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, 720)             \
+	X(CUDA_ERROR_INVALID_RESOURCE_TYPE, 914) X(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, 915)
 
 /* All other constants that calls take. X(name, value). */
 #define DRIVER_ABI_CONSTANTS(X)                                                                             \
@@ -142,6 +143,14 @@ struct cuda_pool_props {
 	size_t most_bytes;
 	unsigned short usage;
 	unsigned char reserved[54];
+};
+
+/* CUdevResource, of multiprocessors; `device` is the driver's own. */
+struct cuda_share {
+	int type, device;
+	char padding[88];
+	unsigned count, least, step;
+	char reserved[36];
 };
 
 /* CUgraphEdgeData */

@@ -119,28 +119,13 @@ trz_context look_event_context(void *event)
 	return context ? context : look_context();
 }
 
-/* ---- green contexts ------------------------------------------------------------ */
+/* ---- the current context ------------------------------------------------------------ */
 
-/* A share of a device's multiprocessors. Here it is its device's primary context under another handle. Never freed. */
-struct green {
-	struct green *next;
-	trz_context primary;  /* NULL: it has been destroyed */
-	cuda_device device;
-};
-static _Atomic(struct green *) greens;
-static _Thread_local struct green *current_green;
-
-static struct green *green_of(const void *context)
-{
-	struct green *g = greens;
-	while (g && g != context)
-		g = g->next;
-	return g && g->primary ? g : NULL;
-}
+static _Thread_local struct look_green *current_green;
 
 void *look_green(void)
 {
-	struct green *g = current_green;
+	struct look_green *g = current_green;
 	return g && g->primary && g->primary == look_context() ? g : NULL;
 }
 
@@ -152,49 +137,9 @@ static trz_context current(void)
 
 static void set_current(trz_context context)
 {
-	current_green = green_of(context);
+	current_green = look_green_of(context);
 	sim_context_set_current(look.sim, current_green ? current_green->primary : context);
 }
-
-/* The description of the share says nothing here. */
-cuda_result cuGreenCtxCreate(void **made, void *description, cuda_device device, unsigned flags)
-{
-	enum { DEFAULT_STREAM = 1 };
-	void *primary_context;
-	LOOK_ENTER(cuGreenCtxCreate);
-	LOOK_NEED(made && description && flags == DEFAULT_STREAM, INVALID_VALUE);
-	struct green *g = malloc(sizeof *g);
-	LOOK_NEED(g, OUT_OF_MEMORY);
-	cuda_result result = cuDevicePrimaryCtxRetain(&primary_context, device);
-	if (result != TRZ_CUDA_SUCCESS) {
-		free(g);
-		return result;
-	}
-	*g = (struct green){greens, primary_context, device};
-	while (!atomic_compare_exchange_weak(&greens, &g->next, g))
-		continue;
-	*made = g;
-	return TRZ_CUDA_SUCCESS;
-}
-
-cuda_result cuGreenCtxDestroy(void *context)
-{
-	LOOK_ENTER(cuGreenCtxDestroy);
-	struct green *g = green_of(context);
-	LOOK_NEED(g, INVALID_CONTEXT);
-	g->primary = NULL;
-	return cuDevicePrimaryCtxRelease_v2(g->device);
-}
-
-cuda_result cuCtxFromGreenCtx(void **context, void *green)
-{
-	LOOK_ENTER(cuCtxFromGreenCtx);
-	LOOK_NEED(context && green_of(green), INVALID_VALUE);
-	*context = green;
-	return TRZ_CUDA_SUCCESS;
-}
-
-/* ---- the current context ------------------------------------------------------------ */
 
 cuda_result cuCtxGetCurrent(void **context)
 {
@@ -236,7 +181,7 @@ cuda_result cuCtxGetDevice_v2(cuda_device *device, void *asked)
 {
 	LOOK_ENTER(cuCtxGetDevice_v2);
 	LOOK_NEED(device, INVALID_VALUE);
-	const struct green *green = green_of(asked);
+	const struct look_green *green = look_green_of(asked);
 	trz_context context = green ? green->primary : asked ? asked : look_context();
 	int found = context ? sim_context_device(look.sim, context) : -1;
 	LOOK_NEED(found >= 0, INVALID_CONTEXT);

@@ -89,7 +89,17 @@ int look_device_of(int number);
 /* driver_context.c: the calling thread's current context (NULL: none); the context of a stream or an event. */
 trz_context look_context(void);
 trz_context look_stream_context(void *stream);
-/* The green context that is current in the thread, or that a stream was made in; NULL: none. */
+/* A green context, which has a share of a device's multiprocessors. Here it is its device's primary context under
+ * another handle. Never freed. */
+struct look_green {
+	struct look_green *next;
+	trz_context primary;         /* NULL: it has been destroyed */
+	cuda_device device;
+	unsigned multiprocessors;
+};
+/* driver_green.c: the one of a handle; NULL: that is none, or destroyed. */
+struct look_green *look_green_of(const void *context);
+/* The one that is current in the thread, or that a stream was made in; NULL: none. */
 void *look_green(void);
 void *look_stream_green(void *stream);
 trz_context look_event_context(void *event);

@@ -164,6 +164,12 @@ typedef void cuda_function(void *);
 	X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040, (void **, void *))                                       \
 	X(cuGreenCtxStreamCreate, cuGreenCtxStreamCreate, 12050, (void **, void *, unsigned, int))              \
 	X(cuStreamGetGreenCtx, cuStreamGetGreenCtx, 12040, (void *, void **))                                   \
+	X(cuDeviceGetDevResource, cuDeviceGetDevResource, 12040, (cuda_device, struct cuda_share *, int))       \
+	X(cuCtxGetDevResource, cuCtxGetDevResource, 12040, (void *, struct cuda_share *, int))                  \
+	X(cuGreenCtxGetDevResource, cuGreenCtxGetDevResource, 12040, (void *, struct cuda_share *, int))        \
+	X(cuDevSmResourceSplitByCount, cuDevSmResourceSplitByCount, 12040,                                      \
+	  (struct cuda_share *, unsigned *, const struct cuda_share *, struct cuda_share *, unsigned, unsigned)) \
+	X(cuDevResourceGenerateDesc, cuDevResourceGenerateDesc, 12040, (void **, const struct cuda_share *, unsigned)) \
 	X(cuStreamGetFlags, cuStreamGetFlags, 5050, (void *, unsigned *))                                       \
 	X(cuStreamGetPriority, cuStreamGetPriority, 5050, (void *, int *))                                      \
 	X(cuStreamWriteValue32, cuStreamWriteValue32_v2, 11070, (void *, cuda_addr, uint32_t, unsigned))        \

@@ -337,6 +337,51 @@ for asks in (Params(ctypes.addressof(some), 1, None), Params(None, 0, ctypes.add
     assert driver.cuCtxCreate_v4(byref(context), byref(asks), 0, 0) == 801
 """)
 
+    def test_green_contexts_have_shares_of_a_device(self):
+        program = """
+class Share(ctypes.Structure):
+    _fields_ = [("type", c_int), ("padding", ctypes.c_char * 92), ("count", ctypes.c_uint), ("least", ctypes.c_uint),
+                ("step", ctypes.c_uint), ("reserved", ctypes.c_char * 36)]
+
+whole, groups, rest, found, n = Share(), (Share * 20)(), Share(), Share(), ctypes.c_uint()
+must(driver.cuDeviceGetDevResource(0, byref(whole), 1))
+assert (whole.type, whole.count, whole.least, whole.step) == (1, 132, 8, 8)
+assert driver.cuDeviceGetDevResource(0, byref(whole), 2) == 914
+assert driver.cuDeviceGetDevResource(9, byref(whole), 1) == 101
+
+def split(groups, most, rest, flags, least):
+    n.value = most
+    result = driver.cuDevSmResourceSplitByCount(groups, byref(n), byref(whole), rest, flags, least)
+    return result or [g.count for g in (groups or [])[:n.value]], n.value, rest and rest._obj.count
+
+assert split(None, 0, None, 0, 8) == ([], 16, None)
+assert split(groups, 2, byref(rest), 0, 9) == ([16, 16], 2, 100)
+assert split(groups, 20, byref(rest), 0, 60) == ([64, 64], 2, 4)
+assert split(groups, 20, byref(rest), 1, 41) == ([42] * 3, 3, 6)
+assert split(groups, 1, byref(rest), 1, 132) == ([132], 1, 0) and rest.type == 0
+assert split(groups, 1, None, 0, 133)[0] == 1 and split(groups, 1, None, 0, 132)[0] == 915
+assert split(groups, 1, byref(rest), 0, 24)[0] == [24]
+
+description, green, context, stream, other = (c_void_p() for _ in range(5))
+must(driver.cuDevResourceGenerateDesc(byref(description), groups, 1))
+assert driver.cuGreenCtxCreate(byref(green), byref(whole), 0, 1) == 1
+must(driver.cuGreenCtxCreate(byref(green), description, 0, 1))
+must(driver.cuGreenCtxGetDevResource(green, byref(found), 1))
+assert found.count == 24
+must(driver.cuCtxFromGreenCtx(byref(context), green))
+must(driver.cuCtxGetDevResource(context, byref(found), 1))
+assert found.count == 24
+must(driver.cuCtxGetDevResource(None, byref(found), 1))
+assert found.count == 132
+must(driver.cuGreenCtxStreamCreate(byref(stream), green, 1, 0))
+must(driver.cuStreamGetGreenCtx(stream, byref(other)))
+assert other.value == green.value
+must(driver.cuStreamDestroy_v2(stream))
+must(driver.cuGreenCtxDestroy(green))
+assert driver.cuGreenCtxGetDevResource(green, byref(found), 1) == 201
+"""
+        succeed(self, program, TERRAZZO_SIM_DEVICE="h100")
+
     def test_a_thread_has_many_contexts_at_a_time(self):
         succeed(self, """
 made, current = [], c_void_p()

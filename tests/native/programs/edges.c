@@ -22,6 +22,11 @@ int cuCtxDestroy_v2(void *context);
 int cuCtxAttach(void **context, unsigned flags);
 int cuCtxDetach(void *context);
 int cuCtxGetCurrent(void **context);
+struct share {
+	int type, reserved[35];
+};
+int cuDeviceGetDevResource(int device, struct share *share, int type);
+int cuDevResourceGenerateDesc(void **made, const struct share *shares, unsigned count);
 int cuGreenCtxCreate(void **made, void *description, int device, unsigned flags);
 int cuGreenCtxDestroy(void *green);
 int cuCtxFromGreenCtx(void **context, void *green);
@@ -288,19 +293,20 @@ static void use_peers(void)
 	use(6);
 }
 
-/* What is allocated in a green context is the primary context's, and outlives the green one. The simulated driver asks
- * nothing of the description of what a green context may use. */
+/* What is allocated in a green context is the primary context's, and outlives the green one. */
 static void use_green_contexts(void)
 {
-	enum { CONTEXT = 1 };
-	void *green, *context, *primary, *stream, *owner, *p;
+	enum { CONTEXT = 1, MULTIPROCESSORS = 1 };
+	void *green, *context, *primary, *stream, *owner, *description, *p;
+	struct share all;
 	device_pointer q;
-	char description;
 	MUST(cudaSetDevice(0));
 	MUST(cudaFree(NULL));
 	MUST(cuCtxGetCurrent(&primary));
+	MUST(cuDeviceGetDevResource(0, &all, MULTIPROCESSORS));
+	MUST(cuDevResourceGenerateDesc(&description, &all, 1));
 	for (int round = 0; round < 3; round++) {
-		MUST(cuGreenCtxCreate(&green, &description, 0, 1));
+		MUST(cuGreenCtxCreate(&green, description, 0, 1));
 		MUST(cuCtxFromGreenCtx(&context, green));
 		MUST(cuGreenCtxStreamCreate(&stream, green, NON_BLOCKING, 0));
 		MUST(cudaMallocAsync(&p, MIB, stream));
