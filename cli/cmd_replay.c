@@ -24,7 +24,8 @@ static const struct argp_option options[] = {
 	{ "policy", OPTION_POLICY, "NAME", 0,
 	  "terrazzo (the default), or naive: one driver allocation per request", 0 },
 	{ "conf", OPTION_CONF, "KEY:VALUE,...", 0, "configuration of the heap, as in TERRAZZO_CONF", 0 },
-	{ "lag", OPTION_LAG, "N", 0, "work on a stream completes N events of the trace later (0)", 0 },
+	{ "lag", OPTION_LAG, "N[-M]", 0,
+	  "work on a stream completes N events of the trace later (0); with -M, N to M: how many varies", 0 },
 	{ "repeat", OPTION_REPEAT, "N", 0, "replay the trace N times in one heap (1)", 0 },
 	{ "timings", OPTION_TIMINGS, "N", 0,
 	  "replay N times and keep each operation's shortest time, which removes the host's interrupts (1)", 0 },
@@ -75,6 +76,20 @@ static uint64_t parse_capacity(struct argp_state *state, const char *text)
 	return 0;
 }
 
+/* N, or N-M. */
+static void parse_lag(struct argp_state *state, struct replay_params *p, char *text)
+{
+	char *most = strchr(text, '-');
+	bool varies = most && most > text;
+	if (varies)
+		*most++ = '\0';
+	p->lag = option_number(state, "lag", text, 0, UINT32_MAX);
+	p->lag_most = varies ? option_number(state, "lag", most, 0, UINT32_MAX) : p->lag;
+	if (varies && p->lag_most <= p->lag)
+		argp_error(state, "--lag: %llu-%llu: the second must be the larger", (unsigned long long)p->lag,
+		           (unsigned long long)p->lag_most);
+}
+
 /* Checks of options against each other. */
 static void check_command(struct replay_command *c, struct argp_state *state)
 {
@@ -116,7 +131,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		p->conf = arg;
 		return 0;
 	case OPTION_LAG:
-		p->lag = option_number(state, "lag", arg, 0, UINT32_MAX);
+		parse_lag(state, p, arg);
 		return 0;
 	case OPTION_REPEAT:
 		p->repeat = (unsigned)option_number(state, "repeat", arg, 1, 1000000);
@@ -204,7 +219,7 @@ static trz_status replay_loaded(struct replay_command *c, const struct trace *tr
 	if (status == TRZ_OK && c->fit && row->result.ooms == 0)
 		status = replay_fit(trace, &c->params, row->result.peak_allocated_bytes, &row->fit);
 	if (status == TRZ_OK && c->bound)
-		status = replay_bound(trace, c->params.lag, &row->bound);
+		status = replay_bound(trace, max_u64(c->params.lag, c->params.lag_most), &row->bound);
 	progress_end(&progress);
 	return status;
 }

@@ -165,8 +165,11 @@ void report_print(const struct report *report, FILE *to)
 	int width = name_width(report);
 	uint64_t capacity = report->params->capacity;
 	bool small = capacity < GIB(1);
-	fprintf(to, "policy %s, device of %.2f %s, lag %llu\n\n", policy_name(report),
-	        (small ? 1024 : 1) * gib(capacity), small ? "MiB" : "GiB", (unsigned long long)report->params->lag);
+	fprintf(to, "policy %s, device of %.2f %s, lag %llu", policy_name(report), (small ? 1024 : 1) * gib(capacity),
+	        small ? "MiB" : "GiB", (unsigned long long)report->params->lag);
+	if (report->params->lag_most > report->params->lag)
+		fprintf(to, " to %llu", (unsigned long long)report->params->lag_most);
+	fputs("\n\n", to);
 	print_heads(upper, report->fit, width, to);
 	print_heads(lower, report->fit, width, to);
 	for (size_t i = 0; i < report->count; i++)
@@ -215,6 +218,7 @@ static void set_setting(json_t *object, const struct report *report, const struc
 	json_object_set_new(object, "costs", json_text(p->costs));
 	set_count(object, "capacity_bytes", p->capacity);
 	set_count(object, "lag", p->lag);
+	set_count(object, "lag_most", max_u64(p->lag, p->lag_most));
 	set_count(object, "seed", p->seed);
 	set_count(object, "repeat", p->repeat);
 	set_count(object, "timings", p->timings);

@@ -11,6 +11,7 @@
 #include "bits.h"
 #include "error.h"
 #include "latency.h"
+#include "prng.h"
 #include "replay_pools.h"
 #include "replay_program.h"
 
@@ -59,6 +60,7 @@ struct replay {
 	size_t stat_count;
 	struct latency *latency;
 	uint64_t next_tag;
+	uint64_t lag, lag_until, lag_seed;  /* where the lag varies: as it is now, and up to where it grows */
 	uint64_t calls_in_frees[SIM_SLOTS];
 	uint64_t operations;
 	uint64_t allocated;
@@ -391,12 +393,24 @@ static bool is_stopped(const struct replay *r)
 	return r->params->stop_at_oom && r->out->ooms > 0;
 }
 
+/* A lag that varies grows with every event, as behind a long kernel, to a random length; then the device catches up. */
+static uint64_t lag_now(struct replay *r)
+{
+	const struct replay_params *p = r->params;
+	if (p->lag_most <= p->lag)
+		return p->lag;
+	if (r->lag < r->lag_until)
+		return ++r->lag;
+	r->lag_until = p->lag + prng_below(&r->lag_seed, p->lag_most - p->lag + 1);
+	return r->lag = p->lag;
+}
+
 static trz_status replay_pass(struct replay *r)
 {
 	trz_status status = TRZ_OK;
 	for (size_t i = 0; status == TRZ_OK && i < r->trace->count && !is_stopped(r); i++) {
 		status = replay_event(r, &r->trace->events[i]);
-		sim_tick(r->sim, r->params->lag);
+		sim_tick(r->sim, lag_now(r));
 		r->out->events++;
 		if (status == TRZ_OK)
 			status = observe(r);
@@ -585,7 +599,8 @@ static void abandon_device(struct replay *r, trz_status status)
 static trz_status run_once(const struct trace *trace, const struct replay_params *params, struct latency *latency,
                            struct replay_result *out)
 {
-	struct replay r = { .trace = trace, .params = params, .out = out, .latency = latency, .next_tag = 1 };
+	struct replay r = { .trace = trace, .params = params, .out = out, .latency = latency, .next_tag = 1,
+	                    .lag_seed = params->seed };
 	latency_begin_round(latency);
 	trz_status status = open_device(&r);
 	if (status == TRZ_OK)

@@ -52,6 +52,7 @@ struct replay_params {
 	const char *conf;       /* as in TERRAZZO_CONF; NULL: none */
 	const char *costs;      /* cost table; NULL: the default */
 	uint64_t lag;
+	uint64_t lag_most;      /* above `lag`: the lag varies between the two (docs/replay.md, Time); else it is fixed */
 	uint64_t seed;
 	sim_schedule schedule;
 	unsigned timings;       /* replays; each operation's least host time among them counts; 0: 1 */

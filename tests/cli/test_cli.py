@@ -238,6 +238,19 @@ class Input(Case):
         self.assertEqual(first, second)
         self.assertEqual(first, third)
 
+    def test_a_lag_that_varies(self):
+        path = self.pickled("a.pickle", random_history(2, 2000)[0])
+        rows = [self.replay_json("--lag", lag, "--seed", seed, path)[0]
+                for lag, seed in ((5, 1), ("5-90", 1), ("5-90", 1), ("5-90", 2))]
+        queries = [row["driver_calls"]["event_query"] for row in rows]
+        self.assertEqual([(row["lag"], row["lag_most"]) for row in rows], [(5, 5)] + [(5, 90)] * 3)
+        self.assertEqual([row["violations"] for row in rows], [0] * 4)
+        self.assertEqual(queries[1], queries[2])
+        self.assertEqual(len(set(queries)), 3, queries)
+        self.assertIn("lag 5 to 90\n", self.run_cli("replay", "--lag", "5-90", path))
+        self.assert_fails("--lag: 90-5: the second must be the larger", "replay", "--lag=90-5", "x")
+        self.assert_fails("--lag: 'x' is not a whole number", "replay", "--lag=5-x", "x")
+
     def test_logs_of_other_allocators(self):
         row, = self.replay_json("--lag", 2, FIXTURES / "rmm.csv")
         self.assertEqual([row[key] for key in ("trace", "events", "streams", "unknown_frees", "implied_frees",
