@@ -5,6 +5,7 @@ Each test file is a process of its own (tests/torch/run.py), since PyTorch's all
 simulated device kernels do nothing while copies and memory are real, so no test looks at what a kernel computes.
 """
 import atexit
+import functools
 import gc
 import os
 import shlex
@@ -38,6 +39,21 @@ def since(minor):
     """For features of PyTorch from 2.`minor` on."""
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
     return unittest.skipIf(version < (2, minor), f"PyTorch has it from 2.{minor} on")
+
+
+def alone(test):
+    """For a test, or a class of tests, that looks at the free memory of the device or fills it: other processes may use
+    the device at the same time only with TRZ_TORCH_PART=beside, which leaves such tests out; =alone runs no others."""
+    test.alone = True
+    return test
+
+
+class Loader(unittest.TestLoader):
+    def getTestCaseNames(self, case):
+        part = os.environ.get("TRZ_TORCH_PART")
+        wants = {"alone": True, "beside": False}.get(part)
+        return [name for name in super().getTestCaseNames(case) if wants is None or wants == (
+            getattr(case, "alone", False) or getattr(getattr(case, name), "alone", False))]
 
 
 def bytes_on_device(size, device="cuda"):
@@ -123,4 +139,4 @@ def run_python(code, mode=None, **environment):
     return done.returncode, done.stdout, done.stderr
 
 
-main = unittest.main
+main = functools.partial(unittest.main, testLoader=Loader())

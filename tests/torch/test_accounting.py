@@ -7,7 +7,7 @@ import random
 import torch
 
 import terrazzo.torch
-from common import MIB, MODE, Case, bytes_on_device, main, run_python, shim_only, stat
+from common import MIB, MODE, Case, alone, bytes_on_device, main, run_python, shim_only, stat
 
 
 def rounded(size):
@@ -94,10 +94,18 @@ class Accounting(Case):
             self.assertIn(word, text)
         del x
 
+    @alone
     def test_largest_block_can_be_had(self):
+        """If the device refuses the last of what it calls free, the heap knows from then on."""
         size = terrazzo.torch.largest_block()
         self.assertGreater(size, 0)
-        x = bytes_on_device(size)
+        try:
+            x = bytes_on_device(size)
+        except torch.OutOfMemoryError as error:
+            self.assertIn("of which cannot be had", str(error))
+            least, size = size, terrazzo.torch.largest_block()
+            self.assertLess(size, least)
+            x = bytes_on_device(size)
         del x
         torch.cuda.empty_cache()
 

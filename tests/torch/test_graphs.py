@@ -60,6 +60,25 @@ class Graphs(Case):
         self.assertNotEqual(a.data_ptr(), b.data_ptr())
         second.reset()
 
+    def test_a_capture_uses_what_an_earlier_one_of_its_pool_freed(self):
+        """So they may be replayed only in the order of their captures, as natively."""
+        for count in 1000, 3 * MIB:
+            x = torch.ones(count, device="cuda")
+            first, (a, b) = capture(lambda: (x + 1, x + 2))
+            held, address = [a], a.data_ptr()
+            second, c = capture(lambda: held.pop() + 3, pool=first.pool())
+            self.assertNotEqual(c.data_ptr(), address)
+            del a
+            third, d = capture(lambda: b + 4, pool=first.pool())
+            self.assertEqual(d.data_ptr(), address)
+            temporaries, e = capture(lambda: ((b + 5) * (b + 6)).sum(), pool=first.pool())
+            reserved = stat("reserved_bytes.all.current")
+            again, f = capture(lambda: ((b + 5) * (b + 6)).sum(), pool=first.pool())
+            self.assertEqual(stat("reserved_bytes.all.current"), reserved)
+            del b, c, d, e, f
+            for graph in first, second, third, temporaries, again:
+                graph.reset()
+
     def test_side_streams_of_a_capture(self):
         x = torch.ones(MIB, device="cuda")
         side = torch.cuda.Stream()

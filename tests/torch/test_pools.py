@@ -7,7 +7,7 @@ import threading
 import torch
 
 import terrazzo.torch
-from common import MIB, MODE, Case, bytes_on_device, driver_allocator, main, shim_only, since, stat, total_memory
+from common import MIB, MODE, Case, alone, bytes_on_device, driver_allocator, main, shim_only, since, stat, total_memory
 
 
 class Own(Case):
@@ -131,6 +131,7 @@ class MemPools(Case):
             torch.cuda.empty_cache()
             self.assertLess(stat("reserved_bytes.all.current"), before - 128 * MIB)
 
+    @alone
     def test_a_pool_is_emptied_when_the_device_is_full(self):
         torch.cuda.empty_cache()
         pool = torch.cuda.MemPool()
@@ -217,6 +218,7 @@ class MemPools(Case):
         self.addCleanup(torch.cuda.set_per_process_memory_fraction, 1.0)
 
     @since(8)
+    @alone
     def test_a_pool_of_the_driver_gets_what_the_heap_has_free(self):
         free = torch.cuda.mem_get_info()[0]
         x = bytes_on_device(free // 10 * 7)
@@ -231,6 +233,7 @@ class MemPools(Case):
         del z
         torch.cuda.empty_cache()
 
+    @alone
     def test_the_heap_gets_what_a_pool_that_has_ended_has_free(self):
         free = torch.cuda.mem_get_info()[0]
         pool = self.of_the_driver()

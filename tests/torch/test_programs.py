@@ -7,7 +7,7 @@ import unittest
 import torch
 
 import terrazzo.torch
-from common import MIB, Case, bytes_on_device, main, shim_only, stat
+from common import MIB, Case, alone, bytes_on_device, main, shim_only, stat
 
 try:
     import transformers
@@ -108,6 +108,7 @@ class Programs(Case):
         accelerator.free_memory()
 
     @unittest.skipUnless(accelerate, "accelerate is not installed")
+    @alone
     def test_a_batch_size_that_accelerate_finds(self):
         total, tried = torch.cuda.mem_get_info()[1], []
 

@@ -20,7 +20,7 @@ import torch.multiprocessing as multiprocessing  # noqa: E402
 from torch.multiprocessing.reductions import reduce_tensor  # noqa: E402
 
 import terrazzo.torch  # noqa: E402
-from common import MIB, ROOT, Case, bytes_on_device, main, run_python, stat  # noqa: E402
+from common import MIB, ROOT, Case, alone, bytes_on_device, main, run_python, stat  # noqa: E402
 
 COUNT = 1000
 NUMBERS = torch.arange(float(COUNT))
@@ -377,6 +377,7 @@ class Sharing(WithPeers):
             torch.cuda.ipc_collect()
         self.assertLessEqual(stat("num_device_alloc"), calls + 3)  # its own and what the queue still holds
 
+    @alone
     def test_what_both_have_freed_goes_back_to_the_device(self):
         torch.cuda.empty_cache()
         free = torch.cuda.mem_get_info()[0]

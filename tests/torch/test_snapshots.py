@@ -9,11 +9,15 @@ import subprocess
 import sys
 import tempfile
 import threading
+import unittest
 
 import torch
 
 import terrazzo.torch
 from common import MIB, Case, bytes_on_device, main, run_python, shim_only, since
+
+
+annotates = unittest.skipUnless(hasattr(torch._C, "_cuda_annotateMemory"), "this PyTorch has no annotations")
 
 
 @contextlib.contextmanager
@@ -192,9 +196,8 @@ class History(Case):
         self.assertEqual(torch.cuda.memory._snapshot()["allocator_settings"]["pinned_num_register_threads"], 4)
         torch.cuda.memory._set_allocator_settings("pinned_num_register_threads:1")
 
+    @annotates
     def test_what_has_been_freed_takes_no_note(self):
-        if not hasattr(torch._C, "_cuda_annotateMemory"):
-            self.skipTest("this PyTorch has no annotations")
         with recording():
             x = bytes_on_device(3 * MIB)
             address = x.data_ptr()
@@ -208,7 +211,8 @@ class History(Case):
             x = bytes_on_device(3 * MIB)
             blocks = [b for s in torch.cuda.memory_snapshot() for b in s["blocks"] if b["address"] == x.data_ptr()]
             self.assertTrue(any(f["name"] == "bytes_on_device" for f in blocks[0]["frames"]))
-            self.assertTrue(torch.cuda.memory._allocation_traceback(x.data_ptr()))
+            if hasattr(torch.cuda.memory, "_allocation_traceback"):
+                self.assertTrue(torch.cuda.memory._allocation_traceback(x.data_ptr()))
         del x
 
     def test_frames_outlast_the_recording_and_end_with_the_memory(self):
@@ -279,6 +283,7 @@ class History(Case):
             torch.cuda.memory._record_memory_history(skip_actions=["allocs"])
         self.assertFalse(torch._C._cuda_isHistoryEnabled())
 
+    @annotates
     def test_annotations(self):
         with recording():
             x = bytes_on_device(MIB)

@@ -3,9 +3,10 @@
 # modes: shim hooks
 import threading
 
-from common import GIB, MIB, Case, bytes_on_device, main, run_python, terrazzo, torch
+from common import GIB, MIB, Case, alone, bytes_on_device, main, run_python, terrazzo, torch
 
 
+@alone
 class Steps(Case):
     def tearDown(self):
         terrazzo.torch.on_warning(None)
