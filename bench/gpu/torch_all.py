@@ -110,9 +110,11 @@ def summary(figures):
         checks = found.get("torch_checks", {})
         texts += [f"values {way}: {row[1]}" for way, row in checks.get("values", {}).items()]
         failed = [way for way, ok in checks.get("ways", {}).items() if not ok]
-        failed += [f"{test} {row['failures']}" for test, row in checks.get("ours", {}).items() if not row["ok"]]
+        ours = checks.get("ours", {})
+        failed += [f"{test} {row['failures']}" for test, row in ours.items() if row["ok"] is False]
+        undone = [test for test, row in ours.items() if row["ok"] is None]
         if "ways" in checks or "ours" in checks:
-            texts.append(f"failed: {', '.join(failed) or 'nothing'}")
+            texts.append(f"failed: {', '.join(failed) or 'nothing'}; not done: {', '.join(undone) or 'nothing'}")
         theirs = checks.get("pytorch") or {}
         if theirs:
             texts.append(f"PyTorch's tests: {theirs['counts']}")
