@@ -53,6 +53,8 @@ struct explain_command {
 	uint64_t device_memory;    /* 0: not told */
 	struct case_ **cases;      /* each by itself, since evidence points to its own texts */
 	size_t count, room;
+	unsigned passed_over;      /* files of folders that could not be read; why the first could not: */
+	char reason[CLI_PATH_SIZE];
 };
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
@@ -232,7 +234,7 @@ static bool is_text(const char *text, size_t size)
 	return at < size && (isprint((unsigned char)text[at]) || text[at] == '\033');
 }
 
-/* Reads a snapshot or a text. A log may begin like JSON, too. */
+/* Reads a snapshot or a text. A log may begin like JSON, too. NOT_FOUND: it tells of no failure. */
 static trz_status read_bytes(struct explain_command *c, const char *name, const char *bytes, size_t size)
 {
 	struct dump d;
@@ -240,7 +242,7 @@ static trz_status read_bytes(struct explain_command *c, const char *name, const 
 	if (is_text(bytes, size)) {
 		trz_status status = read_text(c, name, bytes, size);
 		return status != TRZ_ERROR_NOT_FOUND ? status :
-		       trz_fail(TRZ_ERROR_BAD_INPUT, "%.200s: neither a memory snapshot nor a text with an out-of-memory error "
+		       trz_fail(TRZ_ERROR_NOT_FOUND, "%.200s: neither a memory snapshot nor a text with an out-of-memory error "
 		                "of PyTorch or terrazzo", name);
 	}
 	trz_status status = dump_load_memory(name, bytes, size, &d);
@@ -290,6 +292,12 @@ static int no_hidden(const struct dirent *entry)
 
 static trz_status read_folder(struct explain_command *c, const char *path, int depth);
 
+static void pass_over(struct explain_command *c)
+{
+	if (c->passed_over++ == 0)
+		snprintf(c->reason, sizeof c->reason, "%s", trz_last_error());
+}
+
 /* Reads a file, or a folder, as some programs make one for each rank. Keeps the first error. */
 static void read_entry(struct explain_command *c, const char *path, int depth, trz_status *status)
 {
@@ -299,10 +307,12 @@ static void read_entry(struct explain_command *c, const char *path, int depth, t
 		read = read_folder(c, path, depth + 1);
 	else if (stat(path, &s) == 0 && S_ISREG(s.st_mode))
 		read = read_file(c, path);
+	if (read != TRZ_OK && read != TRZ_ERROR_NOT_FOUND && !S_ISDIR(s.st_mode))
+		pass_over(c);
 	*status = *status == TRZ_OK ? read : *status;
 }
 
-/* Passes over files that cannot be used, unless none can. */
+/* Passes over files that cannot be used, unless none can. Those that tell of no failure are not worth a word. */
 static trz_status read_folder(struct explain_command *c, const char *path, int depth)
 {
 	struct dirent **entries;
@@ -337,19 +347,21 @@ static trz_status read_paths(struct explain_command *c)
 	char error[CLI_PATH_SIZE] = "";
 	for (int i = 0; i < c->path_count && status == TRZ_OK; i++) {
 		status = read_path(c, c->paths[i]);
-		if (status != TRZ_ERROR_BAD_INPUT)
+		if (status != TRZ_ERROR_BAD_INPUT && status != TRZ_ERROR_NOT_FOUND)
 			continue;
 		if (useless == TRZ_OK)
 			snprintf(error, sizeof error, "%s", trz_last_error());
 		useless = status;
 		status = TRZ_OK;
 	}
-	if (status != TRZ_OK || useless == TRZ_OK)
-		return status;
-	if (!c->count)
+	if (status == TRZ_OK && !c->count)
 		return trz_fail(useless, "%s", error);
-	fprintf(stderr, "terrazzo: passed over: %s\n", error);
-	return TRZ_OK;
+	if (status == TRZ_OK && useless != TRZ_OK)
+		fprintf(stderr, "terrazzo: passed over: %s\n", error);
+	if (status == TRZ_OK && c->passed_over)
+		fprintf(stderr, "terrazzo: passed over %u file%s, the first: %s\n", c->passed_over,
+		        c->passed_over == 1 ? "" : "s", c->reason);
+	return status;
 }
 
 /* ---- a snapshot and the error's text ------------------------------------------------------------------ */

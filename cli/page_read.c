@@ -328,9 +328,9 @@ static trz_status turn(struct reading *r, const struct dump_event *e, uint32_t s
 static enum page_range_kind origin(struct reading *r, const struct dump_event *e)
 {
 	const struct dump *d = r->h->dump;
-	const struct dump_move *m = &d->moves[r->moved];
-	if (r->moved == d->move_count || e == r->h->events || !takes(e - 1) || m->address != e->address ||
-	    m->from != e[-1].address || m->size != e->size)
+	const struct dump_move *m = r->moved < d->move_count ? &d->moves[r->moved] : NULL;
+	if (!m || e == r->h->events || !takes(e - 1) || m->address != e->address || m->from != e[-1].address ||
+	    m->size != e->size)
 		return PAGE_MADE;
 	r->moved++;
 	return m->flip ? PAGE_FLIPPED : PAGE_GATHERED;

@@ -63,7 +63,7 @@ static const char *short_name(const char *path)
 static void put_node(struct jsonw *j, const struct tree *t, uint32_t i, uint32_t number, uint32_t parent)
 {
 	const struct node *n = &t->nodes[i];
-	const struct dump_frame *f = &t->h->dump->frames[n->frame];
+	const struct dump_frame *f = i ? &t->h->dump->frames[n->frame] : NULL;  /* the root has none */
 	char label[LABEL_BYTES];
 	jsonw_open(j, '[');
 	jsonw_number(j, number);

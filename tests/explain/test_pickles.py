@@ -913,6 +913,17 @@ class Folders(Case):
         self.assertIn("2 of 3 ran out of memory; the fullest first:", text)
         self.assertIn("out of memory, rank 10, device 0", text)
 
+    def test_a_rank_whose_snapshot_is_damaged(self):
+        """It may be the one that matters, so its absence is told; notes are not missed."""
+        self.fill()
+        self.assertEqual(run(self.folder, text=True).stderr, "")
+        path = self.folder / "snapshot_rank10.pickle"
+        path.write_bytes(path.read_bytes()[:-100])
+        done = run(self.folder, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("1 of 2 ran out of memory", done.stdout)
+        self.assertRegex(done.stderr, "passed over 1 file, the first: .*snapshot_rank10.pickle: byte .*truncated")
+
     def test_a_folder_for_each_rank(self):
         for rank in (0, 1):
             (self.folder / f"rank{rank}").mkdir()
