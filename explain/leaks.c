@@ -121,12 +121,13 @@ static void series_add(struct series *s, uint32_t value)
 	}
 }
 
-/* The newest n points of a level. */
+/* The newest n points of a level; before the first a site held nothing. */
 static void series_copy(const struct series *s, unsigned level, size_t n, double *out)
 {
-	assert(n <= s->count[level] && n <= POINTS);
+	size_t none = n > s->count[level] ? n - s->count[level] : 0;
+	assert(n <= POINTS);
 	for (size_t i = 0; i < n; i++)
-		out[i] = (double)s->points[level][(s->count[level] - n + i) % POINTS];
+		out[i] = i < none ? 0 : (double)s->points[level][(s->count[level] - n + i) % POINTS];
 }
 
 static size_t series_length(const struct series *s, unsigned level)
@@ -533,9 +534,12 @@ static double step_ns(const struct leaks *g)
 static bool suspects_points(const struct leaks *g, struct end *end, double *sum, double *beside)
 {
 	struct grower list[LEAKS_SITES + 1];
+	bool suspect[LEAKS_SITES + 1];
 	size_t count = growers(g, list), kept = 0;
+	for (size_t i = 0; i < count; i++)  /* each is judged by all of the list, which changes only then */
+		suspect[i] = suspected(g, list, count, &list[i]);
 	for (size_t i = 0; i < count; i++)
-		if (suspected(g, list, count, &list[i]))
+		if (suspect[i])
 			list[kept++] = list[i];
 	if (kept == 0)
 		return false;

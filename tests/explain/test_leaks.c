@@ -329,6 +329,59 @@ static void test_no_forecast_without_room_or_growth(void **state)
 	assert_false(leaks_forecast(g, &f));
 }
 
+/* Three sites that began one after another, told in one order or the other: how many steps are left. */
+static double forecast_in_order(bool backwards)
+{
+	enum { SITES = 3, LENGTH = 29 };
+	static const struct {
+		int begin;
+		uint64_t rate;
+	} sites[SITES] = {{11, 85 * MB}, {13, 60 * MB}, {2, 41 * MB}};
+	struct leaks *g = begin();
+	struct leaks_forecast f;
+	leaks_room(g, (uint64_t)5620 * MB);
+	for (int step = 0; step < LENGTH; step++) {
+		uint64_t all = 0;
+		for (int i = 0; i < SITES; i++) {
+			int k = backwards ? SITES - 1 - i : i, age = step - sites[k].begin;
+			uint64_t live = 50 * MB + (age < 0 ? 0 : sites[k].rate * (uint64_t)(age + 1));
+			leaks_site(g, (uint64_t)k, live);
+			all += live;
+		}
+		leaks_all(g, all, all);
+		leaks_step(g, 0);
+	}
+	assert_true(leaks_forecast(g, &f));
+	return f.steps;
+}
+
+static void test_a_forecast_does_not_depend_on_the_order_of_sites(void **state)
+{
+	(void)state;
+	assert_true(forecast_in_order(false) == forecast_in_order(true));
+}
+
+/* A site whose first allocation is newer than the series that another is judged by. */
+static void test_a_forecast_of_leaks_of_different_ages(void **state)
+{
+	(void)state;
+	for (uint64_t later = 1; later < 8; later++) {
+		struct leaks *g = begin();
+		struct leaks_forecast f;
+		leaks_room(g, (uint64_t)24000 * MB);
+		for (uint64_t step = 0; step < 24; step++) {
+			uint64_t a = (1000 + 500 * step) * MB, b = step < later ? 0 : (step - later + 1) * 400 * MB;
+			leaks_site(g, 1, a);
+			leaks_site(g, 2, b);
+			leaks_all(g, a + b, a + b);
+			leaks_step(g, 0);
+			double left = ((double)24000 * MB - (double)(a + b)) / (900.0 * MB);
+			if (leaks_forecast(g, &f))
+				assert_true(f.steps_low <= left + 1 && f.steps_high >= left);
+		}
+	}
+}
+
 /* ---- a failure, and early warnings ------------------------------------------------------------------ */
 
 static void test_short_leaks_is_the_suspect_once_memory_has_run_out(void **state)
@@ -492,6 +545,8 @@ int main(void)
 		cmocka_unit_test(test_what_grows_by_larger_allocations_alone_is_no_suspect),
 		cmocka_unit_test(test_one_pass_adds_at_most_a_part_at_a_time),
 		cmocka_unit_test(test_no_forecast_without_room_or_growth),
+		cmocka_unit_test(test_a_forecast_does_not_depend_on_the_order_of_sites),
+		cmocka_unit_test(test_a_forecast_of_leaks_of_different_ages),
 		cmocka_unit_test(test_short_leaks_is_the_suspect_once_memory_has_run_out),
 		cmocka_unit_test(test_leaks_that_takes_what_is_left_is_a_suspect_early),
 		cmocka_unit_test(test_of_many_sites_those_with_most_bytes_are_followed),
