@@ -37,6 +37,9 @@ struct limit_process {
 };
 unsigned limit_look(uint64_t *own_held, uint64_t *others, struct limit_process *processes, unsigned most);
 
+/* No capture is under way: what broken ones have allocated counts no more. limit_graphs.c. */
+void limit_captures_over(void);
+
 /* Tells the process's heaps of the limit. limit_told.c. */
 void limit_tell_heaps(void);
 

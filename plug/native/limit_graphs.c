@@ -6,6 +6,7 @@
  * graph: then all of its memory counts until the program has freed that.
  */
 #include "event_order.h"
+#include "limit.h"
 #include "limit_held.h"
 #include "preload.h"
 
@@ -13,7 +14,7 @@
 
 enum { NODE_ALLOC = 10, NODE_FREE = 11 };  /* CU_GRAPH_NODE_TYPE_MEM_* */
 
-/* What captures that are under way have allocated; the first capture that ends gets all of it. */
+/* What captures that are under way have allocated; the first one whose graph is whole gets all of it. */
 static struct limit_memory *captured;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -46,17 +47,30 @@ static void add_to_graph(void *graph, struct limit_memory *memory, cuda_addr add
 	limit_memory_drop(memory);
 }
 
-static cuda_result ended(cuda_result result, void *const *graph)
+static struct limit_memory *take_captured(void)
 {
 	pthread_mutex_lock(&lock);
 	struct limit_memory *memory = captured;
 	captured = NULL;
 	pthread_mutex_unlock(&lock);
-	if (memory && result == TRZ_CUDA_SUCCESS && *graph)
+	return memory;
+}
+
+static cuda_result ended(cuda_result result, void *const *graph)
+{
+	struct limit_memory *memory = result == TRZ_CUDA_SUCCESS && *graph ? take_captured() : NULL;
+	if (memory)
 		add_to_graph(*graph, memory, 0);
-	else if (memory)
-		limit_memory_drop(memory);
 	return result;
+}
+
+void limit_captures_over(void)
+{
+	struct limit_memory *memory = take_captured();
+	if (!memory)
+		return;
+	limit_end_all(LIMIT_ADDRESS, memory);
+	limit_memory_drop(memory);
 }
 
 cuda_result limit_cuStreamEndCapture(void *stream, void **graph)

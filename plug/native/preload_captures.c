@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "limit.h"
 #include "native.h"
 #include "preload.h"
 
@@ -68,6 +69,8 @@ static void forget(bool (*matches)(const struct capture *c, const void *what), c
 		free(c);
 		atomic_fetch_sub(&native_captures, 1);
 	}
+	if (!atomic_load(&native_captures))
+		limit_captures_over();
 	pthread_mutex_unlock(&lock);
 }
 

@@ -54,6 +54,11 @@ class Limit(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("told: 96 of 96 MiB\nchild processes: 3072 MiB, then 0\n", done.stdout)
 
+    def test_broken_captures_take_nothing_from_it(self):
+        done, _ = self.start("--limit=1GiB", PROGRAMS / "limited", "broken captures")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.count("cudaMalloc after a broken capture: 1008 MiB, then 2\n"), 2, done.stdout)
+
     def test_threads_that_share_a_pool_are_counted_right(self):
         done, _ = self.start("--limit=1GiB", PROGRAMS / "limited", "threads")
         self.assertEqual(done.returncode, 0, done.stderr)

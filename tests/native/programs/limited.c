@@ -563,6 +563,17 @@ static int get_captured(struct piece *p)
 	return result;
 }
 
+/* Nothing is left of what a capture that is broken has allocated. */
+static int get_after_broken_capture(struct piece *p)
+{
+	void *graph, *captured;
+	MUST(cudaStreamBeginCapture(stream, CAPTURE_RELAXED));
+	cudaMallocAsync(&captured, PIECE, stream);
+	CHECK(cudaStreamSynchronize(stream) != SUCCESS);
+	CHECK(cudaStreamEndCapture(stream, &graph) != SUCCESS);
+	return get_malloc(p);
+}
+
 /* What is made from a graph keeps its memory when the graph itself has gone. */
 static int get_instantiated(struct piece *p)
 {
@@ -816,6 +827,12 @@ static void attempt(const struct way *w)
 	CHECK(counts[0] == counts[1]);
 }
 
+/* Not one of the ways: the simulated device keeps what broken captures have allocated. */
+static void attempt_after_broken_captures(void)
+{
+	attempt(&(struct way){"cudaMalloc after a broken capture", get_after_broken_capture, give_ptr});
+}
+
 static void note_tick(int number)
 {
 	(void)number;
@@ -854,6 +871,8 @@ int main(int count, char **arguments)
 		attempt_in_threads();
 	if (strcmp(arguments[1], "opened") == 0)
 		attempt_opened();
+	if (strcmp(arguments[1], "broken captures") == 0)
+		attempt_after_broken_captures();
 	for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
 		if (strcmp(arguments[1], "all") == 0 || strcmp(arguments[1], ways[i].name) == 0)
 			attempt(&ways[i]);
