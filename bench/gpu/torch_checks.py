@@ -122,7 +122,7 @@ def ours(left, args):
     def one(name, part, limit):
         mode = re.search(r"^# modes: (\w+)", (TESTS / f"test_{name}.py").read_text(), re.M)
         env = common.environment(TRZ_TORCH_MODE=mode.group(1) if mode else "shim", TRZ_TORCH_PART=part)
-        return common.run([sys.executable, TESTS / f"test_{name}.py", "-v"], limit, env)
+        return common.run([sys.executable, TESTS / f"test_{name}.py", "-v"], max(1, limit()), env)
 
     def tell(name, status, output, seconds):
         done = len(re.findall(r"\bok$", output, re.M))
@@ -136,9 +136,9 @@ def ours(left, args):
         found[name] = {"ok": status == 0, "passed": done, "seconds": seconds, "failures": bad}
         say(f"    {done} passed; {' '.join(bad)}")
 
-    limit = max(1, left() * 0.6)
+    kept = left() * 0.4  # for those alone
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        done = {name: pool.submit(one, name, "beside", limit) for name in BESIDE}
+        done = {name: pool.submit(one, name, "beside", lambda: left() - kept) for name in BESIDE}
         for name, future in done.items():
             tell(name, *future.result())
     for i, name in enumerate(ALONE):
@@ -146,7 +146,7 @@ def ours(left, args):
             found[f"{name}, alone"] = {"ok": None, "passed": 0, "seconds": 0, "failures": []}
             say(f"ours {name}, alone: left out, time is over")
         else:
-            tell(f"{name}, alone", *one(name, "alone", max(5, left() / (len(ALONE) - i))))
+            tell(f"{name}, alone", *one(name, "alone", lambda: left() / (len(ALONE) - i)))
     return found
 
 
