@@ -28,7 +28,7 @@ def environment(allocator="native", **more):
                 "TERRAZZO_CLI": str(CLI), "TERRAZZO_CACHE": CACHE, "HF_HUB_OFFLINE": "1",
                 "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1", "OPENBLAS_NUM_THREADS": "1",
                 # Asking for the number of devices must not start CUDA in a process that forks others.
-                "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"})
+                "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "PYTHONFAULTHANDLER": "1", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"})
     if (ROOT / "build" / "deps").is_dir():  # libraries that the tool `terrazzo` needs, where they are not installed
         env["LD_LIBRARY_PATH"] = ":".join(filter(None, (env.get("LD_LIBRARY_PATH"), str(ROOT / "build" / "deps"))))
     return {**env, **ALLOCATORS[allocator], **more}
