@@ -291,13 +291,13 @@ assert seen == [1], seen
         done = succeed(self, """
 import ctypes
 for _ in range(3):
-    assert driver.cuDeviceGetDevResource(0, None, 1) == 801
+    assert driver.cuMulticastUnbind(c_uint64(0), 0, c_size_t(0), c_size_t(0)) == 801
     assert runtime.cudaLogsCurrent(None, 0) == 801
 function, why = c_void_p(), c_int()
 assert driver.cuGetProcAddress_v2(b"cuNoSuchThing", byref(function), 13000, c_uint64(0), byref(why)) == 500
 assert (function.value, why.value) == (None, 1)
 """)
-        self.assertEqual(done.stderr.count("the simulated device lacks cuDeviceGetDevResource:"), 1)
+        self.assertEqual(done.stderr.count("the simulated device lacks cuMulticastUnbind:"), 1)
         self.assertEqual(done.stderr.count("the simulated device lacks cudaLogsCurrent:"), 1)
         self.assertEqual(done.stderr.count("the simulated device lacks cuNoSuchThing:"), 1)
 
