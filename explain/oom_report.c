@@ -375,11 +375,12 @@ static void say_remedy(struct writer *w)
 		bool partial = w->e->failed && !r->enough && !r->at_least && r->kind != REMEDY_BATCH;
 		char second[REMEDY_BYTES];
 		remedy_text(w, r, text, sizeof text);
-		remedy_text(w, &v->remedies[v->choice], second, sizeof second);
-		if (v->choice)
-			say(w, "remedy: %s: %s; or %s: %s", text, SIZE(r->bytes), second, SIZE(v->remedies[1].bytes));
-		else
+		if (v->choice) {
+			remedy_text(w, &r[1], second, sizeof second);
+			say(w, "remedy: %s: %s; or %s: %s", text, SIZE(r->bytes), second, SIZE(r[1].bytes));
+		} else {
 			say(w, "remedy: %s: %s%s", text, SIZE(r->bytes), partial ? ", not enough alone" : "");
+		}
 	}
 }
 

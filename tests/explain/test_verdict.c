@@ -674,14 +674,19 @@ static int tenths(double steps)
 	return (int)(10 * steps + 0.5);
 }
 
+static void add_leak(double grown, double per_step)
+{
+	e.growth[e.growth_count++] = (struct evidence_growth){
+		.site = "train.py:7", .live = gib(grown), .leak = true, .per_step = per_step * (double)GIB(1)};
+}
+
 /* A full card with a neighbour, and a leak. */
 static void leak_beside(double others, double grown, double per_step)
 {
 	ask(0.5, 140, 0.4, 139.1 - others, 139.1 - others);
 	e.joins = true;
 	e.other_processes = gib(others);
-	e.growth[e.growth_count++] = (struct evidence_growth){
-		.site = "train.py:7", .live = gib(grown), .leak = true, .per_step = per_step * (double)GIB(1)};
+	add_leak(grown, per_step);
 }
 
 /* The neighbour's memory would last for two steps: the leak has to be fixed, whoever is why memory ran out now. */
@@ -716,8 +721,7 @@ static void test_a_leak_below_a_limit(void **state)
 	(void)state;
 	ask(2, 80, 60, 19, 19);
 	e.limit = gib(20);
-	e.growth[e.growth_count++] = (struct evidence_growth){
-		.site = "train.py:7", .live = gib(10), .leak = true, .per_step = 2.0 * (double)GIB(1)};
+	add_leak(10, 2);
 	expect(VERDICT_LIMIT, 1);
 	assert_true(v.choice && v.remedies[0].kind == REMEDY_LEAK && v.remedies[1].kind == REMEDY_LIMIT);
 	assert_int_equal(tenths(v.remedies[1].lasts), 290);
@@ -728,8 +732,7 @@ static void test_a_leak_beside_pools(void **state)
 	(void)state;
 	ask(2, 24, 0.5, 23, 19);
 	e.free_pools = e.largest_pools = gib(4);
-	e.growth[e.growth_count++] = (struct evidence_growth){
-		.site = "train.py:7", .live = gib(0.9), .leak = true, .per_step = 0.5 * (double)GIB(1)};
+	add_leak(0.9, 0.5);
 	e.free_own = gib(0);
 	e.device_free = gib(1.2);
 	expect(VERDICT_POOL, 0.8);
@@ -819,6 +822,15 @@ static bool refuse(void *owner, const char *text, size_t size)
 	return false;
 }
 
+/* The report of the evidence and its verdict as they are, until the next. */
+static const struct page *print_report(void)
+{
+	static struct page page;
+	page = (struct page){.used = 0};
+	assert_true(oom_report_text(&e, &v, to_page, &page));
+	return &page;
+}
+
 /* Evidence with everything in it. */
 static void fill(void)
 {
@@ -856,46 +868,40 @@ static void fill(void)
 static void test_the_report_is_short(void **state)
 {
 	(void)state;
-	static struct page page;
-	page = (struct page){.used = 0};
 	fill();
-	assert_true(oom_report_text(&e, &v, to_page, &page));
-	assert_in_range(page.lines, 1, OOM_REPORT_LINES - 1);
-	assert_text(page.text, "rank 3, device 1, process 4711: 2.00 GiB asked for on stream 0x10");
-	assert_text(page.text, "\nverdict: ");
-	assert_text(page.text, "\nremedy: ");
-	assert_text(page.text, "+- 9 bytes");
-	assert_text(page.text, "in 10 steps (8 to 13), 10 minutes");
+	const struct page *page = print_report();
+	assert_in_range(page->lines, 1, OOM_REPORT_LINES - 1);
+	assert_text(page->text, "rank 3, device 1, process 4711: 2.00 GiB asked for on stream 0x10");
+	assert_text(page->text, "\nverdict: ");
+	assert_text(page->text, "\nremedy: ");
+	assert_text(page->text, "+- 9 bytes");
+	assert_text(page->text, "in 10 steps (8 to 13), 10 minutes");
 }
 
 /* The third line names both, and the leak's line, which the second does not. */
 static void test_the_third_line_names_a_leak(void **state)
 {
 	(void)state;
-	static struct page page;
-	page = (struct page){.used = 0};
 	leak_beside(10.5, 108, 4);
 	verdict_find(&e, &v);
-	assert_true(oom_report_text(&e, &v, to_page, &page));
-	assert_text(page.text, "\nremedy: free or bound what grows by 4.00 GiB a step, most at train.py:7 (.item(), "
+	const struct page *page = print_report();
+	assert_text(page->text, "\nremedy: free or bound what grows by 4.00 GiB a step, most at train.py:7 (.item(), "
 	            ".detach(), no_grad, hooks, caches): 108.00 GiB; or end the other processes, or use another device "
 	            "(lasts 2 steps): 10.50 GiB\n");
-	assert_text(page.text, "*      10.50 GiB  end the other processes, or use another device (lasts 2 steps)\n");
+	assert_text(page->text, "*      10.50 GiB  end the other processes, or use another device (lasts 2 steps)\n");
 }
 
 /* Rungs that gave nothing tell one thing together. */
 static void test_rungs_in_vain_have_one_line(void **state)
 {
 	(void)state;
-	static struct page page;
-	page = (struct page){.used = 0};
 	ask(2, 24, 0.5, 23, 23);
 	e.rungs[e.rung_count++] = (struct evidence_rung){.name = "drain: take in what has passed", .tries = 1};
 	e.rungs[e.rung_count++] = (struct evidence_rung){.name = "slabs: free empty slabs", .tries = 2, .gave = MIB(1)};
 	e.rungs[e.rung_count++] = (struct evidence_rung){.name = "trim: return what cannot move", .tries = 3};
 	verdict_find(&e, &v);
-	assert_true(oom_report_text(&e, &v, to_page, &page));
-	assert_text(page.text, "what was tried\n"
+	const struct page *page = print_report();
+	assert_text(page->text, "what was tried\n"
 	            "        1.00 MiB  slabs: free empty slabs (2 times)\n"
 	            "         0 bytes  drain, trim (3 times)\n");
 }
@@ -904,8 +910,6 @@ static void test_rungs_in_vain_have_one_line(void **state)
 static void test_the_report_has_decimal_points(void **state)
 {
 	(void)state;
-	static struct page page;
-	page = (struct page){.used = 0};
 	fill();
 	e.allocated = gib(1);
 	e.reserved = gib(1) + MIB(24);
@@ -913,37 +917,26 @@ static void test_the_report_has_decimal_points(void **state)
 	e.pending = KIB(10) + 128;
 	if (!comma_locale_begin())
 		skip();
-	assert_true(oom_report_text(&e, &v, to_page, &page));
+	const struct page *page = print_report();
 	setlocale(LC_ALL, "C");
-	assert_text(page.text, ": 2.00 GiB asked for");
-	assert_text(page.text, "      allocated                                1.00 GiB\n");
-	assert_text(page.text, "      awaits other streams' work              10.12 KiB\n");
-	assert_text(page.text, "      fragmentation                                2.3 %\n");
-	assert_text(page.text, "       64.00 MiB +- 9 bytes   6.2 %  ");
+	assert_text(page->text, ": 2.00 GiB asked for");
+	assert_text(page->text, "      allocated                                1.00 GiB\n");
+	assert_text(page->text, "      awaits other streams' work              10.12 KiB\n");
+	assert_text(page->text, "      fragmentation                                2.3 %\n");
+	assert_text(page->text, "       64.00 MiB +- 9 bytes   6.2 %  ");
 }
 
 /* All that is reserved would be fragmented if nothing is allocated. */
 static void test_fragmentation_is_of_what_is_allocated(void **state)
 {
 	(void)state;
-	static struct page page;
 	for (int i = 0; i < 2; i++) {
-		page = (struct page){.used = 0};
 		fill();
 		e.allocated = i ? gib(1) : 0;
 		e.reserved = gib(2);
-		assert_true(oom_report_text(&e, &v, to_page, &page));
-		assert_int_equal(strstr(page.text, "fragmentation") != NULL, i);
+		const struct page *page = print_report();
+		assert_int_equal(strstr(page->text, "fragmentation") != NULL, i);
 	}
-}
-
-static const char *report_of(void)
-{
-	static struct page page;
-	page = (struct page){.used = 0};
-	verdict_find(&e, &v);
-	assert_true(oom_report_text(&e, &v, to_page, &page));
-	return page.text;
 }
 
 /* The device calls free what it has just refused. */
@@ -953,33 +946,32 @@ static void test_what_the_device_withholds_is_not_left(void **state)
 	ask(0.5, 24, 0.75, 23, 23);
 	e.withheld = gib(0.375);
 	expect(VERDICT_FULL, 0.125);
-	assert_text(report_of(), "512.00 MiB asked for - 384.00 MiB that the device would give - 0 bytes free in the "
-	                         "allocator = 128.00 MiB short");
-	assert_text(report_of(), "left                                     768.00 MiB\n"
-	                         "      which cannot be had                    384.00 MiB\n");
+	const struct page *page = print_report();
+	assert_text(page->text, "512.00 MiB asked for - 384.00 MiB that the device would give - 0 bytes free in the "
+	            "allocator = 128.00 MiB short");
+	assert_text(page->text, "left                                     768.00 MiB\n"
+	            "      which cannot be had                    384.00 MiB\n");
 	ask(23.5, 24, 23.75, 0, 0);
 	e.context = gib(0.25);
 	e.withheld = gib(0.5);
 	expect(VERDICT_TOO_LARGE, 0.25);
-	assert_text(report_of(), "an empty process could have 23.25 GiB of its 24.00 GiB");
+	assert_text(print_report()->text, "an empty process could have 23.25 GiB of its 24.00 GiB");
 }
 
 /* Each verdict's first lines, from evidence of nothing but a failure. */
 static void test_every_verdict_has_its_lines(void **state)
 {
 	(void)state;
-	static struct page page;
 	for (int kind = 0; kind < VERDICT_COUNT; kind++) {
-		page = (struct page){.used = 0};
 		evidence_init(&e, EVIDENCE_TEXT, NULL);
 		e.failed = true;
 		verdict_find(&e, &v);
 		v.kind = kind;
 		if (kind == VERDICT_LEAK)
 			e.growth[e.growth_count++] = (struct evidence_growth){.leak = true};
-		assert_true(oom_report_text(&e, &v, to_page, &page));
-		assert_text(page.text, verdict_name(kind));
-		assert_text(page.text, "\nremedy: ");
+		const struct page *page = print_report();
+		assert_text(page->text, verdict_name(kind));
+		assert_text(page->text, "\nremedy: ");
 	}
 }
 
