@@ -283,15 +283,24 @@ static trz_status flip_or_gather(struct growth *g, struct block **out)
 /* ---- creating ---- */
 
 /* Adds a tile to the list, without memory yet. */
-static bool plan_tile(struct growth *g, uint64_t size)
+static bool list_tile(struct growth *g, uint64_t size)
 {
 	trz_heap *h = g->heap;
 	if (!reclaim_lists(h, g->count + 1) || !tiles_reserve(&h->tiles, 1, 0))
 		return false;
 	h->lay_list[g->count++] = tile_new(&h->tiles, 0, size, g->demand->kind);
+	g->new_bytes += size;
+	return true;
+}
+
+/* Adds a tile that is to be laid. */
+static bool plan_tile(struct growth *g, uint64_t size)
+{
+	trz_heap *h = g->heap;
+	if (!list_tile(g, size))
+		return false;
 	h->tile_least[g->demand->kind] = min_u64(h->tile_least[g->demand->kind], size);
 	h->tile_most = max_u64(h->tile_most, size);
-	g->new_bytes += size;
 	return true;
 }
 
@@ -396,16 +405,13 @@ static void note_regret(struct growth *g)
 static trz_status create_probe(struct growth *g, uint64_t size)
 {
 	trz_heap *h = g->heap;
-	if (!reclaim_lists(h, g->count + 1) || !tiles_reserve(&h->tiles, 1, 0))
+	if (!list_tile(g, size))
 		return meta_exhausted();
-	struct tile *tile = tile_new(&h->tiles, 0, size, g->demand->kind);
-	trz_status status = tile_fill(&h->tiles, tile, h->tiles.export_kinds);
+	trz_status status = tile_fill(&h->tiles, h->lay_list[g->count - 1], h->tiles.export_kinds);
 	if (status != TRZ_OK) {
-		tile_forget(&h->tiles, tile);
+		forget_planned(g, g->count - 1);
 		return status;
 	}
-	h->lay_list[g->count++] = tile;
-	g->new_bytes += size;
 	extent_count(h, g->demand->kind, size, 1);
 	heap_lock(h);
 	level_add(&h->counters.idle_bytes, size);
