@@ -7,8 +7,9 @@
  * That is greedy: another choice may need less, so the result is an upper estimate of what an ideal allocator needs.
  *
  * A pool's memory comes from the default pool, or is made. It goes back when the pool is released, ordered after the
- * streams that launched its graphs. In a capture, memory of the default pool must have passed; what earlier captures of
- * the same pool freed may be used at once, since graphs that share a pool are launched in the order of their captures.
+ * streams that launched its graphs; if the trace names the pool again, that is a new one. In a capture, memory of the
+ * default pool must have passed; what earlier captures of the same pool freed may be used at once, since graphs that
+ * share a pool are launched in the order of their captures.
  */
 #include <stdlib.h>
 
@@ -19,6 +20,7 @@
 
 enum { ROUNDING = 512, BATCH_FREES = 64 };
 #define BATCH_BYTES MIB(64)
+#define BEYOND_POOLS ((uint64_t)1 << 32)  /* numbers that no pool of a trace has */
 
 /* Another stream that used a block; the array's first stands for none. */
 struct bound_use {
@@ -64,6 +66,8 @@ struct bound {
 	struct trace_map index;       /* from pool and stream to the lane */
 	struct bound_lane *lanes;
 	size_t lane_count;
+	struct trace_map pools;       /* from a pool's number in the trace to the one that has it now, from 1 on */
+	uint32_t pool_count;
 	struct trace_map launchers;   /* pairs of a pool and a stream that launched its graphs */
 	struct trace_map capture_pools;
 	struct trace_map released;
@@ -82,6 +86,24 @@ static uint64_t key_of(uint32_t pool, uint16_t stream)
 static trz_status no_memory(void)
 {
 	return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory to work out what the trace needs");
+}
+
+/* ---- pools that live ---- */
+
+/* The pool that has the number now: a new one if there is none. */
+static trz_status pool_of_number(struct bound *b, uint64_t number, uint32_t *pool)
+{
+	*pool = 0;
+	if (!number || map_get(&b->pools, number, pool))
+		return TRZ_OK;
+	*pool = ++b->pool_count;
+	return map_set(&b->pools, number, *pool);
+}
+
+static bool is_released(const struct bound *b, uint32_t pool)
+{
+	uint32_t found;
+	return map_get(&b->released, pool, &found);
 }
 
 /* ---- lanes ---- */
@@ -248,19 +270,24 @@ static uint64_t take_free(struct bound *b, uint32_t pool, uint16_t stream, uint6
 }
 
 /* The pool that an allocation comes from: the one it names, that its stream is diverted to, or its capture's. */
-static uint32_t pool_of(const struct bound *b, const struct trace_event *e)
+static trz_status pool_of(struct bound *b, const struct trace_event *e, uint32_t *pool)
 {
-	uint32_t pool = e->pool ? e->pool : b->diverted[e->stream];
 	uint32_t capture = b->order.captures[e->stream];
-	if (!pool && capture)
-		map_get(&b->capture_pools, capture, &pool);
-	return pool;
+	if (e->pool)
+		return pool_of_number(b, e->pool, pool);
+	*pool = is_released(b, b->diverted[e->stream]) ? 0 : b->diverted[e->stream];
+	if (!*pool && capture)
+		map_get(&b->capture_pools, capture, pool);
+	return TRZ_OK;
 }
 
-static void alloc(struct bound *b, const struct trace_event *e)
+static trz_status alloc(struct bound *b, const struct trace_event *e)
 {
 	uint64_t bytes = align_up(e->size, ROUNDING);
-	uint32_t pool = pool_of(b, e);
+	uint32_t pool;
+	trz_status status = pool_of(b, e, &pool);
+	if (status != TRZ_OK)
+		return status;
 	b->blocks[e->id] = (struct bound_block){.bytes = bytes, .pool = pool, .stream = e->stream};
 	uint64_t taken = take_free(b, pool, e->stream, bytes);
 	if (pool && taken < bytes)
@@ -268,6 +295,7 @@ static void alloc(struct bound *b, const struct trace_event *e)
 	b->out->bytes += bytes - taken;
 	b->live += bytes;
 	b->out->peak_allocated_bytes = max_u64(b->out->peak_allocated_bytes, b->live);
+	return TRZ_OK;
 }
 
 static void count_free(struct bound *b, uint64_t bytes, uint16_t stream)
@@ -291,9 +319,7 @@ static trz_status free_block(struct bound *b, const struct trace_event *e)
 		return TRZ_OK;
 	b->live -= block->bytes;
 	count_free(b, block->bytes, e->stream);
-	uint32_t found;
-	uint32_t pool = block->pool && map_get(&b->released, block->pool, &found) ? 0 : block->pool;
-	trz_status status = add_bunch(b, pool, e->stream, bunch);
+	trz_status status = add_bunch(b, is_released(b, block->pool) ? 0 : block->pool, e->stream, bunch);
 	block->bytes = 0;
 	return status;
 }
@@ -312,7 +338,9 @@ static void record_stream(struct bound *b, const struct trace_event *e)
 /* A capture that names no pool has one of its own, beyond the trace's. */
 static trz_status begin_capture(struct bound *b, const struct trace_event *e)
 {
-	return map_set(&b->capture_pools, e->id + (uint64_t)1, e->pool ? e->pool : UINT32_MAX - e->id);
+	uint32_t pool;
+	trz_status status = pool_of_number(b, e->pool ? e->pool : BEYOND_POOLS + e->id, &pool);
+	return status == TRZ_OK ? map_set(&b->capture_pools, e->id + (uint64_t)1, pool) : status;
 }
 
 static trz_status launch(struct bound *b, const struct trace_event *e)
@@ -324,9 +352,12 @@ static trz_status launch(struct bound *b, const struct trace_event *e)
 }
 
 /* The pool's free memory becomes the default pool's, ordered after all streams that launched its graphs. */
-static trz_status release(struct bound *b, uint32_t pool)
+static trz_status release(struct bound *b, uint32_t number)
 {
-	uint32_t uses = 0, found;
+	uint32_t uses = 0, found, pool;
+	if (!map_get(&b->pools, number, &pool))
+		return TRZ_OK;
+	map_remove(&b->pools, number);
 	trz_status status = map_set(&b->released, pool, 0);
 	for (uint32_t i = 0; i < b->trace->streams; i++) {
 		if (!map_get(&b->launchers, key_of(pool, (uint16_t)i), &found))
@@ -358,8 +389,7 @@ static trz_status step(struct bound *b, const struct trace_event *e)
 		return status;
 	switch ((enum trace_kind)e->kind) {
 	case TRACE_ALLOC:
-		alloc(b, e);
-		break;
+		return alloc(b, e);
 	case TRACE_FREE:
 		return free_block(b, e);
 	case TRACE_RECORD_STREAM:
@@ -370,13 +400,12 @@ static trz_status step(struct bound *b, const struct trace_event *e)
 	case TRACE_GRAPH_LAUNCH:
 		return launch(b, e);
 	case TRACE_POOL_BEGIN:
-		b->diverted[e->stream] = e->pool;
-		break;
+		return pool_of_number(b, e->pool, &b->diverted[e->stream]);
 	case TRACE_POOL_END:
 		b->diverted[e->stream] = 0;
 		break;
 	case TRACE_POOL_RELEASE:
-		return e->pool ? release(b, e->pool) : TRZ_OK;
+		return release(b, e->pool);
 	default:
 		break;
 	}
@@ -412,6 +441,7 @@ trz_status replay_bound(const struct trace *trace, uint64_t lag, struct replay_b
 		free(b.lanes[i].list);
 	free(b.lanes);
 	map_free(&b.index);
+	map_free(&b.pools);
 	map_free(&b.launchers);
 	map_free(&b.capture_pools);
 	map_free(&b.released);

@@ -247,6 +247,25 @@ static void pools_keep_theirs(void **state)
 	trace_free(&trace);
 }
 
+/* A released pool's number may be given to a new one, which keeps what it has as well. */
+static void numbers_of_pools_are_used_again(void **state)
+{
+	(void)state;
+	struct trace trace = { .streams = 1 };
+	for (uint32_t capture = 0; capture < 2; capture++) {
+		if (capture)
+			add(&trace, TRACE_POOL_RELEASE, 0, 0, 0, 1);
+		add(&trace, TRACE_CAPTURE_BEGIN, capture, 1, 0, 1);
+		give(&trace, get_of_pool(&trace, 1, 4, 1), 1);
+		add(&trace, TRACE_CAPTURE_END, capture, 1, 0, 0);
+	}
+	get(&trace, 1, 4);
+	assert_int_equal(bound_of(&trace, NEVER), 8);
+	get(&trace, 1, 4);
+	assert_int_equal(bound_of(&trace, NEVER), 12);
+	trace_free(&trace);
+}
+
 /* A capture takes of the default pool only what has passed. */
 static void captures_take_what_has_passed(void **state)
 {
@@ -310,6 +329,7 @@ int main(void)
 		cmocka_unit_test(uses_count),
 		cmocka_unit_test(own_memory_goes_first),
 		cmocka_unit_test(pools_keep_theirs),
+		cmocka_unit_test(numbers_of_pools_are_used_again),
 		cmocka_unit_test(captures_take_what_has_passed),
 		cmocka_unit_test(counts_batches),
 		cmocka_unit_test(agrees_with_synthetic_traces),
