@@ -52,6 +52,9 @@ struct trace_event {
 
 enum { TRACE_STREAMS_MAX = 4096 };
 
+/* A larger request, which no device could ever serve, means a damaged trace. */
+#define TRACE_SIZE_MAX ((uint64_t)1 << 56)
+
 struct trace {
 	struct trace_event *events;
 	size_t count;

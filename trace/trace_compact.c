@@ -272,6 +272,8 @@ static trz_status add_event(struct reader *r, uint8_t kind, struct span *s)
 	}
 	if (f[0] >= r->streams || f[1] > UINT32_MAX || f[3] > UINT32_MAX)
 		return bad(r, "the record's stream, id or pool is out of range");
+	if (kind == TRACE_ALLOC && f[2] > TRACE_SIZE_MAX)
+		return bad(r, "an allocation is larger than 2^56 bytes");
 	struct trace_event event = { .kind = kind, .stream = (uint16_t)f[0], .id = (uint32_t)f[1], .size = f[2],
 	                             .pool = (uint32_t)f[3] };
 	if (kind == TRACE_FREE || kind == TRACE_RECORD_STREAM)

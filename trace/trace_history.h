@@ -13,9 +13,6 @@
 #include "trace.h"
 #include "trace_map.h"
 
-/* A larger request, which no device could ever serve, means a damaged trace. */
-#define HISTORY_SIZE_MAX ((uint64_t)1 << 56)
-
 struct history {
 	const char *name;          /* of the input, for messages */
 	struct trace *trace;
@@ -29,7 +26,7 @@ struct history {
 trz_status history_begin(struct history *h, const char *name, struct trace *trace);
 void history_end(struct history *h);
 
-/* One request. The caller has checked size <= HISTORY_SIZE_MAX. Errors: HOST_MEMORY, BAD_INPUT (more streams
+/* One request. The caller has checked size <= TRACE_SIZE_MAX. Errors: HOST_MEMORY, BAD_INPUT (more streams
  * than TRACE_STREAMS_MAX). */
 trz_status history_alloc(struct history *h, uint64_t address, uint64_t size, uint64_t stream, uint64_t pool);
 trz_status history_free(struct history *h, uint64_t address, uint64_t stream);

@@ -6,8 +6,11 @@
 
 #include "error.h"
 
-/* CU_STREAM_LEGACY: another name of the default stream. */
-enum { STREAM_LEGACY = 1 };
+/* CU_STREAM_LEGACY: another name of the default stream. CU_STREAM_PER_THREAD: each thread's own. */
+enum { STREAM_LEGACY = 1, STREAM_PER_THREAD = 2 };
+
+/* Keys of threads' own streams: no stream is at such an address. */
+#define OF_THREAD ((uint64_t)1 << 63)
 
 struct request {
 	uint64_t address;
@@ -20,12 +23,14 @@ static trz_status read_request(const struct log_reader *r, struct text pointer, 
 {
 	if (!text_pointer(pointer, &out->address))
 		return text_bad(&r->line, "its pointer is not an address");
-	if (!text_decimal(size, &out->size) || out->size > HISTORY_SIZE_MAX)
+	if (!text_decimal(size, &out->size) || out->size > TRACE_SIZE_MAX)
 		return text_bad(&r->line, "its size is not a number from 0 to 2^56");
 	if (!text_pointer(stream, &out->stream))
 		return text_bad(&r->line, "its stream is not an address");
 	if (out->stream == STREAM_LEGACY)
 		out->stream = 0;
+	if (out->stream == STREAM_PER_THREAD)
+		out->stream = OF_THREAD | r->thread;
 	return TRZ_OK;
 }
 

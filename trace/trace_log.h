@@ -12,6 +12,7 @@
 struct log_reader {
 	struct text_reader line;
 	struct history history;
+	uint64_t thread;   /* that made the request, if the log names it */
 };
 
 /* One request, by its columns. A request of no bytes, which got no address, is left out. Errors: BAD_INPUT (a malformed

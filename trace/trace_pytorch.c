@@ -39,7 +39,7 @@ static trz_status add_alloc(struct snapshot *s, plain_value entry, uint64_t addr
 {
 	plain_value size = plain_entry(s->plain, entry, PLAIN_SIZE);
 	if (plain_tag(size) != PLAIN_INT || plain_int(size) < 0 ||
-	    plain_int(size) > (int64_t)HISTORY_SIZE_MAX)
+	    plain_int(size) > (int64_t)TRACE_SIZE_MAX)
 		return bad_entry(s, "its size is not a number from 0 to 2^56");
 	plain_value pool = plain_entry(s->plain, entry, PLAIN_POOL_ID);
 	uint64_t pool_key = plain_tag(pool) == PLAIN_PAIR ? plain_index(pool) : 0;

@@ -237,7 +237,7 @@ static trz_status add_request(struct recording *r, const struct sim_recorded *e)
 		                                            : history_free(h, e->key, stream_key(r, e));
 	if (e->kind == SIM_RECORDED_USE)
 		return history_use(h, e->key, stream_key(r, e));
-	if (e->value > HISTORY_SIZE_MAX)
+	if (e->value > TRACE_SIZE_MAX)
 		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: an allocation is larger than 2^56 bytes", r->name);
 	trz_status status = find_pool(r, e->pool, &pool);
 	return status == TRZ_OK ? history_alloc(h, e->key, e->value, stream_key(r, e), e->pool) : status;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Logs of RMM's logging adaptor: CSV, one request per row, in the order in which they were served. The thread
- * must be a number; the time is ignored. A free names the stream in whose order it was made, which need not be
- * the allocation's.
+ * must be a number, and tells whose a per-thread default stream is; the time is ignored. A free names the stream in
+ * whose order it was made, which need not be the allocation's.
  */
 #include <string.h>
 
@@ -23,10 +23,9 @@ static trz_status rmm_line(struct log_reader *r)
 	if (t->line == 1)
 		return text_is(t->text, RMM_COLUMNS) ? TRZ_OK : text_bad(t, "the columns are not " RMM_COLUMNS);
 	struct text columns[6];
-	uint64_t thread;
 	if (!text_columns(t->text, ',', columns, 6))
 		return text_bad(t, "a row does not have six columns");
-	if (!text_decimal(columns[0], &thread))
+	if (!text_decimal(columns[0], &r->thread))
 		return text_bad(t, "its thread is not a number");
 	if (text_is(columns[2], "allocate"))
 		return log_alloc(r, columns[3], columns[4], columns[5]);

@@ -116,7 +116,7 @@ static void random_traces_round_trip(void **state)
 			} else {
 				live[count++] = trace.allocs;
 				add(&trace, (struct trace_event){ .kind = TRACE_ALLOC, .id = trace.allocs, .stream = stream,
-				                                  .size = prng_next(&rng) >> prng_below(&rng, 64) });
+				                                  .size = prng_below(&rng, TRACE_SIZE_MAX) >> prng_below(&rng, 57) });
 			}
 		}
 		assert_round_trip(&trace);
@@ -242,6 +242,7 @@ static void impossible_records_are_refused(void **state)
 		CASE("\x02\x01\x02", 1, "stream, id or pool is out of range"),
 		CASE("\x09\x0c\x00\xff\xff\xff\xff\xff\xff\xff", 1, "does not end inside its record"),
 		CASE("\x0c\x01\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", 1, "does not end inside its record"),
+		CASE("\x0b\x01\x00\x81\x80\x80\x80\x80\x80\x80\x80\x01", 1, "larger than 2^56 bytes"),
 		CASE("\x01\x13", 1, "kind does not exist"),
 		CASE("\x01\xff", 1, "kind does not exist"),
 		CASE("\x00", 0, "length of a record"),

@@ -121,6 +121,28 @@ static void takes_other_spellings(void **state)
 	trace_free(&trace);
 }
 
+/* Stream 2 is another one in each thread; 1 and 0 are the same in all. */
+static void each_thread_has_a_stream_of_its_own(void **state)
+{
+	(void)state;
+	struct trace trace;
+	const char *rmm = RMM "7,t,allocate,0x1000,512,0x2\n"
+	                      "8,t,allocate,0x2000,512,0x2\n"
+	                      "8,t,free,0x1000,512,0x2\n"
+	                      "7,t,allocate,0x3000,512,0x1\n"
+	                      "8,t,free,0x3000,512,0x0\n";
+	static const struct trace_event expected[] = {
+		{ .kind = TRACE_ALLOC, .size = 512, .stream = 1 },
+		{ .kind = TRACE_ALLOC, .id = 1, .size = 512, .stream = 2 },
+		{ .kind = TRACE_FREE, .stream = 2 },
+		{ .kind = TRACE_ALLOC, .id = 2, .size = 512 },
+		{ .kind = TRACE_FREE, .id = 2 },
+	};
+	assert_int_equal(load_text(rmm, &trace), TRZ_OK);
+	assert_events(&trace, expected, sizeof expected / sizeof expected[0]);
+	trace_free(&trace);
+}
+
 static void refuses_rmm(void **state)
 {
 	(void)state;
@@ -196,6 +218,7 @@ int main(void)
 		cmocka_unit_test(reads_rmm),
 		cmocka_unit_test(reads_stalloc),
 		cmocka_unit_test(takes_other_spellings),
+		cmocka_unit_test(each_thread_has_a_stream_of_its_own),
 		cmocka_unit_test(refuses_rmm),
 		cmocka_unit_test(refuses_stalloc),
 		cmocka_unit_test(refuses_endless_lines),
