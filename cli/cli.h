@@ -47,6 +47,9 @@ int cli_trace(int argc, char **argv);
 uint64_t option_number(struct argp_state *state, const char *option, const char *text, uint64_t least,
                        uint64_t most);
 
+/* Names of sim_schedule's values, in their order; ends with NULL. */
+extern const char *const option_schedules[];
+
 /* The index of `text` among `names`, which ends with NULL. */
 int option_choice(struct argp_state *state, const char *option, const char *text, const char *const *names);
 

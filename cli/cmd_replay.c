@@ -100,6 +100,8 @@ static void check_command(struct replay_command *c, struct argp_state *state)
 		argp_error(state, "--snapshot takes one trace, not %zu", c->file_count);
 	if (p->snapshot && p->policy == REPLAY_NAIVE)
 		argp_error(state, "--snapshot: the policy naive has no heap to write; use terrazzo");
+	if (p->policy == REPLAY_NAIVE && (p->conf || p->check))
+		argp_error(state, "%s: the policy naive has no heap; use terrazzo", p->conf ? "--conf" : "--check");
 	if (p->history && !p->snapshot)
 		argp_error(state, "--history is for --snapshot FILE, which is missing");
 	if (p->snapshot && !p->history)
@@ -117,7 +119,6 @@ static void check_command(struct replay_command *c, struct argp_state *state)
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
 	static const char *const policies[] = { "terrazzo", "naive", NULL };
-	static const char *const schedules[] = { "random", "fifo", "lifo", "starve", NULL };
 	struct replay_command *c = state->input;
 	struct replay_params *p = &c->params;
 	switch (key) {
@@ -146,7 +147,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		p->seed = option_number(state, "seed", arg, 0, INT64_MAX);
 		return 0;
 	case OPTION_SCHEDULE:
-		p->schedule = (sim_schedule)option_choice(state, "schedule", arg, schedules);
+		p->schedule = (sim_schedule)option_choice(state, "schedule", arg, option_schedules);
 		return 0;
 	case OPTION_COSTS:
 		p->costs = arg;

@@ -237,7 +237,6 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	static const char *const scalars[] = { "zero", "real", NULL };
 	static const char *const works[] = { "now", "late", NULL };
 	static const char *const allocators[] = { "native", "expandable", NULL };
-	static const char *const schedules[] = { "random", "fifo", "lifo", "starve", NULL };
 	struct sim_command *c = state->input;
 	struct program_params *p = &c->params;
 	switch (key) {
@@ -257,7 +256,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		p->work = works[option_choice(state, "work", arg, works)];
 		return 0;
 	case OPTION_SCHEDULE:
-		p->schedule = schedules[option_choice(state, "schedule", arg, schedules)];
+		p->schedule = option_schedules[option_choice(state, "schedule", arg, option_schedules)];
 		return 0;
 	case OPTION_SEED:
 		option_number(state, "seed", arg, 0, INT64_MAX);

@@ -10,6 +10,8 @@
 #include "cli.h"
 #include "special_file.h"
 
+const char *const option_schedules[] = { "random", "fifo", "lifo", "starve", NULL };
+
 uint64_t option_number(struct argp_state *state, const char *option, const char *text, uint64_t least,
                        uint64_t most)
 {

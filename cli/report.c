@@ -220,6 +220,7 @@ static void set_setting(json_t *object, const struct report *report, const struc
 	set_count(object, "lag", p->lag);
 	set_count(object, "lag_most", max_u64(p->lag, p->lag_most));
 	set_count(object, "seed", p->seed);
+	json_object_set_new(object, "schedule", json_string(option_schedules[p->schedule]));
 	set_count(object, "repeat", p->repeat);
 	set_count(object, "timings", p->timings);
 }

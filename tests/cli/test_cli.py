@@ -137,6 +137,8 @@ class Program(Case):
         self.assert_fails("--save takes one trace, not 2", "replay", "--save", "z", "x", "y")
         self.assert_fails("--snapshot takes one trace, not 2", "replay", "--snapshot", "z", "x", "y")
         self.assert_fails("naive has no heap", "replay", "--snapshot", "z", "--policy", "naive", "x")
+        self.assert_fails("--conf: the policy naive has no heap", "replay", "--conf=limit:1GiB", "--policy=naive", "x")
+        self.assert_fails("--check: the policy naive has no heap", "replay", "--check", "--policy", "naive", "x")
         self.assert_fails("--snapshot FILE, which is missing", "replay", "--history", "9", "x")
         self.assert_fails("--history: '0' is not a whole number from 1 to 16777216", "replay", "--history", "0", "x")
         self.assert_fails("unrecognized option", "replay", "--frobnicate", "x")
@@ -497,7 +499,7 @@ class Replay(Case):
         for schedule in ("random", "fifo", "lifo", "starve"):
             row, = self.replay_json("--lag", 100, "--check", "--repeat", 2, "--seed", 9, path,
                                     "--schedule", schedule)
-            self.assertEqual(row["events"], 2 * once["events"])
+            self.assertEqual((row["events"], row["schedule"]), (2 * once["events"], schedule))
             self.assertEqual((row["ooms"], row["violations"], row["leaks"]), (0, 0, 0))
 
     def test_timings_change_times_only(self):
