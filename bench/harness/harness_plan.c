@@ -170,9 +170,12 @@ static void insert(struct stride *s, struct place place)
 	s->count++;
 }
 
-static void take_out(struct stride *s, uint64_t at)
+/* A block of no bytes may lie where another one does. */
+static void take_out(struct stride *s, uint64_t at, uint32_t block)
 {
 	size_t i = find_place(s, at);
+	while (s->places[i].block != block)
+		i++;
 	s->count--;
 	memmove(&s->places[i], &s->places[i + 1], (s->count - i) * sizeof *s->places);
 }
@@ -266,7 +269,7 @@ static uint64_t place_in_time(struct plan *p)
 	p->living.count = 0;
 	for (uint32_t block = 0; block < p->count; block++) {
 		for (; dead < p->dead_before[block]; dead++)
-			take_out(&p->living, p->at[p->dying[dead]]);
+			take_out(&p->living, p->at[p->dying[dead]], p->dying[dead]);
 		uint64_t at = p->at[block] = p->aim ? find_gap_beside(p, block) : find_gap_now(p, p->bytes[block]);
 		if (at == UINT64_MAX)
 			return UINT64_MAX;

@@ -141,6 +141,14 @@ class Contest(unittest.TestCase):
         self.assertIn("| foreseen | 0.03 |", (self.folder / "table.md").read_text())
         self.assertEqual({allocator for _, allocator in rows}, {"naive", "planner"})
 
+    def test_a_planner_takes_requests_of_no_bytes(self):
+        """They lie where others do, whose place stays theirs."""
+        log = self.folder / "of_no_bytes.log"
+        log.write_text("1 0x1000 0 0\n1 0x2000 10485760 0\n0 0x1000 0 0\n1 0x3000 10485760 0\n")
+        rows = self.contest("planner", "--trace", log, "--only", "of_no_bytes", "--parts", "memory")
+        row = rows["of_no_bytes", "planner"]
+        self.assertEqual((row["planner_bytes"], row["lower_bound_bytes"]), (20 << 20, 20 << 20))
+
     def test_a_planner_runs_only_where_it_is_named(self):
         for allocator in ("naive", "planner"):
             rows = self.contest(allocator, "--only", "foreseen", "--parts", "memory")
