@@ -40,6 +40,9 @@ unsigned limit_look(uint64_t *own_held, uint64_t *others, struct limit_process *
 /* No capture is under way: what broken ones have allocated counts no more. limit_graphs.c. */
 void limit_captures_over(void);
 
+/* The context has ended, and with it the memory that was allocated there. limit_held.c. */
+void limit_end_context(const void *context);
+
 /* Tells the process's heaps of the limit. limit_told.c. */
 void limit_tell_heaps(void);
 

@@ -12,7 +12,8 @@
 enum {
 	RESERVED = 5, USED = 7,           /* CU_MEMPOOL_ATTR_..._MEM_CURRENT */
 	PITCH = 512, SMALLEST_MAPPING = 64 << 10,
-	NO_MEMORY_OF_ITS_OWN = 0x40 | 0x80 /* CUDA_ARRAY3D_SPARSE, CUDA_ARRAY3D_DEFERRED_MAPPING */
+	NO_MEMORY_OF_ITS_OWN = 0x40 | 0x80, /* CUDA_ARRAY3D_SPARSE, CUDA_ARRAY3D_DEFERRED_MAPPING */
+	LAYERS = 0x1 | 0x4                /* CUDA_ARRAY3D_LAYERED, CUDA_ARRAY3D_CUBEMAP */
 };
 
 /* ---- pools: they keep what they have reserved ------------------------------------------------------------------ */
@@ -347,20 +348,26 @@ static uint64_t array_bytes(const struct preload_array_3d *a)
 	return bytes;
 }
 
+static size_t half(size_t extent)
+{
+	return extent > 1 ? extent / 2 : extent;
+}
+
 /* Takes an array with its levels. Whatever it is asked for, the driver makes at least one level, and none beyond that
- * of a single element. */
+ * of a single element. Each level has all layers. */
 static struct limit_memory *take_array(const struct preload_array_3d *a, unsigned levels)
 {
 	struct preload_array_3d level = *a;
 	uint64_t sum = 0;
+	bool deep = !(a->flags & LAYERS);
 	bool more = !(a->flags & NO_MEMORY_OF_ITS_OWN);
 	for (unsigned i = 0; more && (i == 0 || i < levels); i++) {
 		if (__builtin_add_overflow(sum, array_bytes(&level), &sum))
 			return NULL;
-		more = level.width > 1 || level.height > 1 || level.depth > 1;
-		level.width = level.width > 1 ? level.width / 2 : level.width;
-		level.height = level.height > 1 ? level.height / 2 : level.height;
-		level.depth = level.depth > 1 ? level.depth / 2 : level.depth;
+		more = level.width > 1 || level.height > 1 || (deep && level.depth > 1);
+		level.width = half(level.width);
+		level.height = half(level.height);
+		level.depth = deep ? half(level.depth) : level.depth;
 	}
 	return take(sum);
 }

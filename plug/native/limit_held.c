@@ -20,6 +20,7 @@ struct limit_memory {
 struct name {
 	uint64_t key, size;
 	unsigned count;
+	const void *context;   /* in which it was given; NULL: none */
 	struct limit_memory *memory;
 };
 
@@ -119,22 +120,44 @@ static struct name *find_locked(enum limit_kind kind, uint64_t key)
 	return found ? *found : NULL;
 }
 
-/* Without host memory for the name, the memory counts until the process ends. */
-static void name_locked(enum limit_kind kind, uint64_t key, uint64_t size, struct limit_memory *memory)
+/* Removes a name, with all of its references. */
+static void end_locked(enum limit_kind kind, struct name *n)
 {
-	struct name *n = find_locked(kind, key);
-	if (n && n->memory == memory) {
+	struct limit_memory *memory = n->memory;
+	unsigned count = n->count;
+	tdelete(n, &trees[kind], by_key);
+	free(n);
+	while (count-- > 0)
+		drop_locked(memory);
+}
+
+/* A key that the driver gives anew names nothing else any more. Without host memory for the name, the memory counts
+ * until the process ends. */
+static void name_locked(enum limit_kind kind, struct name fresh)
+{
+	struct name *n = find_locked(kind, fresh.key);
+	if (n && n->memory == fresh.memory) {
 		n->count++;
-	} else if (!n && (n = malloc(sizeof *n))) {
-		*n = (struct name){key, size, 1, memory};
-		tsearch(n, &trees[kind], by_key);
+		return;
 	}
+	if (n)
+		end_locked(kind, n);
+	n = malloc(sizeof *n);
+	if (!n)
+		return;
+	*n = fresh;
+	n->count = 1;
+	tsearch(n, &trees[kind], by_key);
 }
 
 void limit_name(enum limit_kind kind, uint64_t key, uint64_t size, struct limit_memory *memory)
 {
+	struct name fresh = {.key = key, .size = size, .memory = memory};
+	void *context = NULL;
+	if (native_load() && native_driver.cuCtxGetCurrent(&context) == TRZ_CUDA_SUCCESS)
+		fresh.context = context;
 	pthread_mutex_lock(&lock);
-	name_locked(kind, key, size, memory);
+	name_locked(kind, fresh);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -173,36 +196,64 @@ void limit_end(enum limit_kind kind, uint64_t key)
 		limit_memory_drop(memory);
 }
 
-/* Used under the lock, since twalk passes no argument on. */
-static const struct limit_memory *wanted_memory;
-static const struct name *found_name;
+/* Names that are to end: those of a piece of memory, or of a context. Used under the lock, since twalk passes no
+ * argument on. */
+static struct {
+	const struct limit_memory *memory;
+	const void *context;
+	struct name **found;
+	size_t count, room;
+} ending;
 
-static void compare(const void *node, VISIT which, int depth)
+static void gather(const void *node, VISIT which, int depth)
 {
-	const struct name *n = *(struct name *const *)node;
+	struct name *n = *(struct name *const *)node;
 	(void)depth;
-	if ((which == postorder || which == leaf) && n->memory == wanted_memory)
-		found_name = n;
+	if (which != postorder && which != leaf)
+		return;
+	if (n->memory != ending.memory && (!ending.context || n->context != ending.context))
+		return;
+	if (ending.count == ending.room) {
+		size_t room = ending.room ? 2 * ending.room : 64;
+		struct name **grown = realloc(ending.found, room * sizeof(struct name *));
+		if (!grown)
+			return;
+		ending.found = grown;
+		ending.room = room;
+	}
+	ending.found[ending.count++] = n;
 }
 
-static bool find_name_of(enum limit_kind kind, const struct limit_memory *memory, uint64_t *key)
+static void end_all_locked(enum limit_kind kind, const struct limit_memory *memory, const void *context)
 {
-	pthread_mutex_lock(&lock);
-	wanted_memory = memory;
-	found_name = NULL;
-	twalk(trees[kind], compare);
-	bool found = found_name;
-	if (found)
-		*key = found_name->key;
-	pthread_mutex_unlock(&lock);
-	return found;
+	ending.memory = memory;
+	ending.context = context;
+	ending.count = 0;
+	twalk(trees[kind], gather);
+	for (size_t i = 0; i < ending.count; i++)
+		end_locked(kind, ending.found[i]);
+	free(ending.found);
+	ending.found = NULL;
+	ending.room = 0;
 }
 
 void limit_end_all(enum limit_kind kind, const struct limit_memory *memory)
 {
-	uint64_t key;
-	while (find_name_of(kind, memory, &key))
-		limit_end(kind, key);
+	pthread_mutex_lock(&lock);
+	end_all_locked(kind, memory, NULL);
+	pthread_mutex_unlock(&lock);
+}
+
+/* Handles of physical memory, mappings, pools and graphs belong to no context. */
+void limit_end_context(const void *context)
+{
+	static const enum limit_kind kinds[] = {LIMIT_ADDRESS, LIMIT_ARRAY, LIMIT_EXEC};
+	if (!context)
+		return;
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+		end_all_locked(kinds[i], NULL, context);
+	pthread_mutex_unlock(&lock);
 }
 
 struct limit_memory *limit_measure_name(enum limit_kind kind, uint64_t key, struct limit_memory *fresh,
@@ -215,7 +266,7 @@ struct limit_memory *limit_measure_name(enum limit_kind kind, uint64_t key, stru
 	if (n)
 		join_locked(memory, fresh);
 	else
-		name_locked(kind, key, 0, memory);
+		name_locked(kind, (struct name){.key = key, .memory = memory});
 	resize_locked(memory, measure(key));
 	pthread_mutex_unlock(&lock);
 	return memory;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "event_order.h"
+#include "limit.h"
 #include "native.h"
 #include "relink.h"
 
@@ -424,6 +425,15 @@ static void end_primary(cuda_device device)
 	native_end_primary(device);
 }
 
+/* After the driver's call that was to end a context. */
+static cuda_result ended(cuda_result result, const void *context)
+{
+	if (result == TRZ_CUDA_SUCCESS)
+		limit_end_context(context);
+	native_ended();
+	return result;
+}
+
 static bool is_last_release(cuda_device device)
 {
 	return device >= 0 && device < NATIVE_DEVICES && atomic_load(&retained[device]) > 0 &&
@@ -432,13 +442,10 @@ static bool is_last_release(cuda_device device)
 
 static cuda_result release(preload_type_cuDevicePrimaryCtxRelease *real, cuda_device device)
 {
-	bool last = is_last_release(device);
-	if (last)
-		end_primary(device);
-	cuda_result result = real(device);
-	if (last)
-		native_ended();
-	return result;
+	if (!is_last_release(device))
+		return real(device);
+	end_primary(device);
+	return ended(real(device), atomic_load(&primary[device]));
 }
 
 cuda_result cuDevicePrimaryCtxRelease(cuda_device device)
@@ -460,9 +467,7 @@ static cuda_result reset(preload_type_cuDevicePrimaryCtxReset *real, cuda_device
 	event_order_forget_all();
 	atomic_store(&retained[device], 0);
 	end_primary(device);
-	cuda_result result = real(device);
-	native_ended();
-	return result;
+	return ended(real(device), atomic_load(&primary[device]));
 }
 
 cuda_result cuDevicePrimaryCtxReset(cuda_device device)
@@ -482,9 +487,7 @@ static cuda_result destroy(preload_type_cuCtxDestroy *real, void *context)
 	preload_forget_captures(context);
 	native_end_context(context);
 	event_order_forget_all();
-	cuda_result result = real(context);
-	native_ended();
-	return result;
+	return ended(real(context), context);
 }
 
 cuda_result cuCtxDestroy(void *context)

@@ -71,6 +71,11 @@ class Limit(unittest.TestCase):
         done, _ = self.start("--limit=1GiB", TERRAZZO, "sim", "--", PROGRAMS / "limited", "opened")
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_contexts_that_end_give_back_what_was_left_in_them(self):
+        for ipc in ("refuse", "classic"):
+            done, _ = self.start("--limit=1GiB", "env", f"TERRAZZO_NATIVE=ipc:{ipc}", PROGRAMS / "limited", "ended")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
     def test_a_program_within_it_runs(self):
         done, peak = self.start("--limit=512MiB", PROGRAMS / "runtime_calls", scalars="real")
         self.assertEqual((done.stdout, done.returncode), ("all right\n", 0), done.stderr)

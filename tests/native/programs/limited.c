@@ -2,7 +2,7 @@
  *
  * Tries to get past a limit of 1 GiB in each way to allocate device memory, and prints how much each way got. It
  * allocates pieces until one is refused, looks at what the refusal says, and frees them. Its argument names one way, or
- * is "all", "beside others", "threads", "opened" or "ticking".
+ * is "all", "beside others", "threads", "opened", "ended" or "ticking".
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -514,6 +514,13 @@ static int get_all_levels(struct piece *p)
 	return cuMipmappedArrayCreate(&p->ptr, &(struct array_3d){1024, PIECE / 4096, 0, FLOATS, 1, 0}, UINT_MAX);
 }
 
+/* Each level has all layers. */
+static int get_layers(struct piece *p)
+{
+	enum { LAYERED = 1 };
+	return cuMipmappedArrayCreate(&p->ptr, &(struct array_3d){1024, 1024, PIECE / MIB, BYTES, 1, LAYERED}, 2);
+}
+
 static void give_driver_mipmapped(struct piece *p)
 {
 	MUST(cuMipmappedArrayDestroy(p->ptr));
@@ -792,6 +799,7 @@ static const struct way {
 	{"cuArray3DCreate", get_driver_array_3d, give_driver_array},
 	{"cuMipmappedArrayCreate", get_driver_mipmapped, give_driver_mipmapped},
 	{"cuMipmappedArrayCreate, all levels", get_all_levels, give_driver_mipmapped},
+	{"cuMipmappedArrayCreate, layers", get_layers, give_driver_mipmapped},
 	{"cuGraphAddMemAllocNode", get_node, give_graph},
 	{"cuGraphAddNode", get_any_node, give_graph},
 	{"cudaMallocAsync in a capture", get_captured, give_graph},
@@ -833,6 +841,28 @@ static void attempt_after_broken_captures(void)
 	attempt(&(struct way){"cudaMalloc after a broken capture", get_after_broken_capture, give_ptr});
 }
 
+/* A context that ends takes its memory along, whoever has not freed it; what has no context stays. */
+static void attempt_in_contexts_that_end(void)
+{
+	static const struct way left[] = {
+		{"cudaMalloc", get_malloc, NULL},
+		{"cudaMallocManaged", get_managed, NULL},
+		{"cudaMallocArray", get_array, NULL},
+		{"cuMipmappedArrayCreate", get_driver_mipmapped, NULL},
+		{"a graph that is instantiated and destroyed", get_instantiated, NULL},
+	};
+	static struct piece pieces[MOST];
+	size_t before, after, total;
+	MUST(cudaMemGetInfo(&before, &total));
+	for (size_t i = 0; i < sizeof left / sizeof left[0]; i++) {
+		CHECK(get_all(&left[i], pieces) >= 14);
+		MUST(cudaDeviceReset());
+		MUST(cudaMemGetInfo(&after, &total));
+		CHECK(after == before);
+		MUST(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
+	}
+}
+
 static void note_tick(int number)
 {
 	(void)number;
@@ -871,6 +901,8 @@ int main(int count, char **arguments)
 		attempt_in_threads();
 	if (strcmp(arguments[1], "opened") == 0)
 		attempt_opened();
+	if (strcmp(arguments[1], "ended") == 0)
+		attempt_in_contexts_that_end();
 	if (strcmp(arguments[1], "broken captures") == 0)
 		attempt_after_broken_captures();
 	for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
