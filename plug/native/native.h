@@ -137,15 +137,15 @@ void native_late_forget(struct native_heap *heap);
 void native_pool_take(struct native_heap *heap, size_t size);
 void native_pool_give(struct native_heap *heap, const trz_pointer_info *info);
 
-/* The heap of the device whose default pool this is; NULL: it is another pool. */
-struct native_heap *native_of_pool(void *pool);
+/* The heaps of the device whose default pool this is, one for each of its contexts, stand for the pool; nothing is done
+ * for another pool. */
 void native_pool_trim(void *pool, size_t keep);
 
-/* Adds what the heap has to the driver's answer about a pool. */
+/* Adds what the heaps have to the driver's answer about a pool. */
 void native_pool_add(void *pool, int attribute, void *value);
 void native_pool_reset(void *pool, int attribute);
 
-/* Opens the memory of the pool's heap to devices as well. It is never closed to one again, since copies need access. */
+/* Opens the memory of the pool's heaps to devices as well. It is never closed to one again, as copies need access. */
 void native_pool_open(void *pool, const struct cuda_mem_access *access, size_t count);
 
 /* Opens the memory of a context's heap to the current device. */

@@ -26,33 +26,42 @@ void native_pool_give(struct native_heap *heap, const trz_pointer_info *info)
 		atomic_fetch_sub_explicit(&heap->async, rounded(info->requested), memory_order_relaxed);
 }
 
-struct search {
+/* What is done with each heap of a device, one for each of its contexts, when the program names the device's default
+ * pool. */
+struct request {
 	const void *pool;
-	struct native_heap *found;
+	void (*act)(struct native_heap *heap, const struct request *request);
+	size_t keep;
+	int attribute;
+	uint64_t *bytes;
+	const struct cuda_mem_access *access;
+	size_t count;
 };
 
-static void compare(struct native_heap *heap, void *argument)
+static void act_if_of_pool(struct native_heap *heap, void *argument)
 {
-	struct search *s = argument;
-	if (heap->pool == s->pool)
-		s->found = heap;
+	const struct request *r = argument;
+	if (heap->pool == r->pool)
+		r->act(heap, r);
 }
 
-struct native_heap *native_of_pool(void *pool)
+static void act_on_pool(struct request request)
 {
-	struct search s = {.pool = pool};
-	if (pool)
-		native_each(compare, &s);
-	return s.found;
+	if (!request.pool)
+		return;
+	native_enter();
+	native_each(act_if_of_pool, &request);
+	native_leave();
+}
+
+static void trim(struct native_heap *h, const struct request *r)
+{
+	trz_trim(h->heap, r->keep, NULL);
 }
 
 void native_pool_trim(void *pool, size_t keep)
 {
-	native_enter();
-	struct native_heap *h = native_of_pool(pool);
-	if (h)
-		trz_trim(h->heap, keep, NULL);
-	native_leave();
+	act_on_pool((struct request){.pool = pool, .act = trim, .keep = keep});
 }
 
 static uint64_t stat(const struct native_heap *h, const char *name)
@@ -67,45 +76,52 @@ static size_t larger(size_t a, size_t b)
 	return a > b ? a : b;
 }
 
-/* While memory is free, nothing tells whether it was reserved for streams or for cuMemAlloc, so all of it counts. */
-static void add(const struct native_heap *h, int attribute, uint64_t *bytes)
+/* What is reserved now: while memory is free, nothing tells whether it was reserved for streams or for cuMemAlloc, so
+ * all of it counts. The most is noted when it is asked for: what was there between two questions is not known. */
+static size_t reserved_now(struct native_heap *h)
 {
-	size_t used = atomic_load(&h->async), most = larger(used, atomic_load(&h->async_most));
 	uint64_t reserved = stat(h, "reserved_bytes.all.current"), allocated = stat(h, "allocated_bytes.all.current");
-	uint64_t cached = reserved > allocated ? reserved - allocated : 0;
-	switch (attribute) {
+	size_t now = atomic_load(&h->async) + (reserved > allocated ? reserved - allocated : 0);
+	size_t most = atomic_load(&h->reserved_before);
+	while (now > most && !atomic_compare_exchange_weak(&h->reserved_before, &most, now)) {}
+	return now;
+}
+
+static void add(struct native_heap *h, const struct request *r)
+{
+	size_t most = larger(atomic_load(&h->async), atomic_load(&h->async_most)), now = reserved_now(h);
+	switch (r->attribute) {
 	case USED_CURRENT:
-		*bytes += used;
+		*r->bytes += atomic_load(&h->async);
 		break;
 	case USED_HIGH:
-		*bytes += larger(most, atomic_load(&h->used_before));
+		*r->bytes += larger(most, atomic_load(&h->used_before));
 		break;
 	case RESERVED_CURRENT:
-		*bytes += used + cached;
+		*r->bytes += now;
 		break;
 	case RESERVED_HIGH:
-		*bytes += larger(most, atomic_load(&h->reserved_before)) + cached;
+		*r->bytes += larger(most, atomic_load(&h->reserved_before));
 		break;
 	}
 }
 
 void native_pool_add(void *pool, int attribute, void *value)
 {
-	native_enter();
-	const struct native_heap *h = native_of_pool(pool);
-	if (h)
-		add(h, attribute, value);
-	native_leave();
+	if (attribute >= RESERVED_CURRENT && attribute <= USED_HIGH)
+		act_on_pool((struct request){.pool = pool, .act = add, .attribute = attribute, .bytes = value});
+}
+
+static void open_to(struct native_heap *h, const struct request *r)
+{
+	for (size_t i = 0; i < r->count; i++)
+		if (r->access[i].flags == TRZ_CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+			trz_enable_peer(h->heap, r->access[i].location.id, true);
 }
 
 void native_pool_open(void *pool, const struct cuda_mem_access *access, size_t count)
 {
-	native_enter();
-	struct native_heap *h = native_of_pool(pool);
-	for (size_t i = 0; h && i < count; i++)
-		if (access[i].flags == TRZ_CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
-			trz_enable_peer(h->heap, access[i].location.id, true);
-	native_leave();
+	act_on_pool((struct request){.pool = pool, .act = open_to, .access = access, .count = count});
 }
 
 void native_open_to_current(void *context)
@@ -121,20 +137,22 @@ void native_open_to_current(void *context)
 }
 
 /* Sets one peak to what is allocated now; the other one stays. */
-static void reset(struct native_heap *h, atomic_size_t *own_before, atomic_size_t *other_before)
+static void reset_peak(struct native_heap *h, atomic_size_t *own_before, atomic_size_t *other_before)
 {
 	size_t most = atomic_exchange(&h->async_most, atomic_load(&h->async));
 	atomic_store(own_before, 0);
 	atomic_store(other_before, larger(most, atomic_load(other_before)));
 }
 
+static void reset(struct native_heap *h, const struct request *r)
+{
+	if (r->attribute == USED_HIGH)
+		reset_peak(h, &h->used_before, &h->reserved_before);
+	else if (r->attribute == RESERVED_HIGH)
+		reset_peak(h, &h->reserved_before, &h->used_before);
+}
+
 void native_pool_reset(void *pool, int attribute)
 {
-	native_enter();
-	struct native_heap *h = native_of_pool(pool);
-	if (h && attribute == USED_HIGH)
-		reset(h, &h->used_before, &h->reserved_before);
-	else if (h && attribute == RESERVED_HIGH)
-		reset(h, &h->reserved_before, &h->used_before);
-	native_leave();
+	act_on_pool((struct request){.pool = pool, .act = reset, .attribute = attribute});
 }

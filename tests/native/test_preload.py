@@ -24,7 +24,7 @@ def served(text):
 
 
 CASES = ("plain", "exit", "threads", "fork", "exec", "dlclose", "peers", "reset", "reset during work", "captures",
-         "reset during a capture", "detach", "fill", "a pool chosen",
+         "reset during a capture", "detach", "fill", "a pool chosen", "a pool shared",
          "small stacks", "freed twice", "green")
 
 

@@ -37,6 +37,11 @@ int cuMemFree_v2(device_pointer ptr);
 int cuMemPoolCreate(void **pool, const void *props);
 int cuMemPoolDestroy(void *pool);
 int cuMemSetMemPool(const int location[2], int type, void *pool);
+int cuMemPoolGetAttribute(void *pool, int attribute, void *value);
+int cuMemPoolTrimTo(void *pool, size_t keep);
+int cuMemAllocAsync(device_pointer *ptr, size_t size, void *stream);
+int cuMemFreeAsync(device_pointer ptr, void *stream);
+int cuCtxSynchronize(void);
 int cuPointerGetAttribute(void *value, int attribute, device_pointer ptr);
 int cudaMallocAsync(void **ptr, size_t size, void *stream);
 int cudaFreeAsync(void *ptr, void *stream);
@@ -544,6 +549,40 @@ static void choose_a_pool(void)
 	use(16);
 }
 
+static uint64_t of_pool(void *pool, int attribute)
+{
+	uint64_t value = 0;
+	MUST(cuMemPoolGetAttribute(pool, attribute, &value));
+	return value;
+}
+
+/* The pool is the device's, whichever context its memory is allocated in. */
+static void share_a_pool(void)
+{
+	enum { RESERVED = 5, USED = 7 };
+	void *context, *primary, *pool, *p;
+	device_pointer q;
+	use(18);
+	MUST(cuCtxGetCurrent(&primary));
+	MUST(cudaDeviceGetDefaultMemPool(&pool, 0));
+	MUST(cudaMallocAsync(&p, 24 * MIB, NULL));
+	MUST(cuCtxCreate_v2(&context, 0, 0));
+	MUST(cuMemAllocAsync(&q, 40 * MIB, NULL));
+	CHECK(of_pool(pool, USED) == 64 * MIB && of_pool(pool, RESERVED) >= 64 * MIB);
+	MUST(cuMemFreeAsync(q, NULL));
+	MUST(cuCtxSynchronize());
+	CHECK(of_pool(pool, USED) == 24 * MIB);
+	MUST(cuCtxSetCurrent(primary));
+	MUST(cudaFreeAsync(p, NULL));
+	MUST(cudaDeviceSynchronize());
+	CHECK(of_pool(pool, USED) == 0);
+	MUST(cuMemPoolTrimTo(pool, 0));
+	CHECK(of_pool(pool, RESERVED) == 0);
+	MUST(cuCtxDestroy_v2(context));
+	MUST(cuCtxSetCurrent(primary));
+	use(19);
+}
+
 static void *do_nothing(void *argument)
 {
 	return argument;
@@ -576,8 +615,8 @@ int main(int count, char **arguments)
 		{"dlclose", load_and_unload}, {"peers", use_peers}, {"apart", use_apart}, {"reset", reset_under_threads},
 		{"reset during work", reset_during_work}, {"captures", capture_beside_others},
 		{"reset during a capture", reset_during_capture}, {"detach", detach}, {"fill", fill},
-		{"a pool chosen", choose_a_pool}, {"small stacks", make_threads_with_small_stacks},
-		{"freed twice", free_twice}, {"green", use_green_contexts},
+		{"a pool chosen", choose_a_pool}, {"a pool shared", share_a_pool},
+		{"small stacks", make_threads_with_small_stacks}, {"freed twice", free_twice}, {"green", use_green_contexts},
 	};
 	CHECK(count == 2);
 	begin();

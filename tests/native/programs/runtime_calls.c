@@ -224,16 +224,20 @@ static void check_pool(void)
 	MUST(cudaMemPoolTrimTo(pool, 0));
 }
 
-/* Each of the two peaks is set back by itself. */
+/* Each of the two peaks is set back by itself. What is reserved and free again is reserved once. */
 static void check_pool_peaks(void)
 {
 	enum { RESERVED = 5, RESERVED_MOST = 6, USED_MOST = 8 };
 	uint64_t reserved, reserved_most, used_most, none = 0;
 	void *pool, *p;
 	MUST(cudaDeviceGetDefaultMemPool(&pool, 0));
+	MUST(cudaMemPoolTrimTo(pool, 0));
+	MUST(cudaMemPoolSetAttribute(pool, RESERVED_MOST, &none));
 	MUST(cudaMallocAsync(&p, 300 * MIB, NULL));
 	MUST(cudaFreeAsync(p, NULL));
 	MUST(cudaDeviceSynchronize());
+	MUST(cudaMemPoolGetAttribute(pool, RESERVED_MOST, &reserved_most));
+	CHECK(reserved_most >= 300 * MIB && reserved_most < 400 * MIB);
 	MUST(cudaMemPoolTrimTo(pool, 0));
 	MUST(cudaMemPoolSetAttribute(pool, RESERVED_MOST, &none));
 	MUST(cudaMemPoolGetAttribute(pool, RESERVED, &reserved));
