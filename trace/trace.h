@@ -82,7 +82,8 @@ trz_status trace_load_memory(const char *name, const void *data, size_t size, in
  * most requests. Without any request the trace has no allocations. Errors: IO, BAD_INPUT, HOST_MEMORY. */
 trz_status trace_load_recording(const char *path, struct trace *out);
 
-/* Writes the compact format; path "-" is standard output. Removes a file that it could not write whole. Errors: IO. */
+/* Writes the compact format; path "-" is standard output. A file that cannot be written whole is not there, and one
+ * that had the name before stays. Errors: IO, HOST_MEMORY. */
 trz_status trace_save(const struct trace *trace, const char *path);
 trz_status trace_write(const struct trace *trace, FILE *to);
 

@@ -3,9 +3,11 @@
  * Unit tests of the compact trace format: round trip, damage, other minor versions.
  */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -265,6 +267,24 @@ static void impossible_records_are_refused(void **state)
 	assert_refused(bytes, size, "impossible device, or not 1 to 4096 streams");
 }
 
+/* A file may grow no further here, as on a full disk: what was there stays. */
+static void assert_no_room(const struct trace *trace, const char *path)
+{
+	struct rlimit before, none;
+	struct trace again;
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+	none = (struct rlimit){ 8, before.rlim_max };
+	void (*usual)(int) = signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+	assert_int_equal(trace_save(trace, path), TRZ_ERROR_IO);
+	assert_non_null(strstr(trz_last_error(), "cannot be written: File too large"));
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+	signal(SIGXFSZ, usual);
+	assert_int_equal(trace_load(path, TRACE_ANY_DEVICE, &again), TRZ_OK);
+	assert_same(trace, &again);
+	trace_free(&again);
+}
+
 static void files(void **state)
 {
 	(void)state;
@@ -280,6 +300,7 @@ static void files(void **state)
 	assert_int_equal(trace_load(path, 3, &again), TRZ_OK);
 	trace_free(&again);
 	assert_int_equal(trace_load(path, 0, &again), TRZ_ERROR_INVALID_ARGUMENT);
+	assert_no_room(&trace, path);
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(trace_load(path, TRACE_ANY_DEVICE, &again), TRZ_ERROR_IO);
 	assert_int_equal(rmdir(folder), 0);
