@@ -121,6 +121,8 @@ static void check_command(const struct sim_command *c, struct argp_state *state)
 	if (c->params.record && terrazzo && strcmp(terrazzo, "1") == 0)
 		argp_error(state, "--record writes what the command asks of PyTorch's own allocator, and TERRAZZO=1 puts "
 		                  "terrazzo in its place: leave one of the two out");
+	if (c->jobs && !c->sweep)
+		argp_error(state, "--jobs is for --sweep, which is missing");
 	if (c->fit && c->sweep)
 		argp_error(state, "--fit and --sweep do not go together");
 	option_not_twice(state, "--json", c->json, "--report", c->report);
@@ -194,11 +196,14 @@ static void parse_ranks(struct argp_state *state, struct program_params *p, cons
 	static unsigned ranks[MOST_RUN];
 	p->ranks = ranks;
 	p->rank_count = 0;
-	for (char *end; *text; text = *end == ',' ? end + 1 : end) {
+	for (bool more = true; more;) {
+		char *end;
 		unsigned long rank = strtoul(text, &end, 10);
-		if (end == text || (*end && *end != ',') || rank > 1000000 || p->rank_count == MOST_RUN)
+		if (*text < '0' || *text > '9' || (*end && *end != ',') || rank > 1000000 || p->rank_count == MOST_RUN)
 			argp_error(state, "--ranks: '%s' is not a list of up to %d ranks such as 0,7,63", text, MOST_RUN);
 		ranks[p->rank_count++] = (unsigned)rank;
+		more = *end == ',';
+		text = end + 1;
 	}
 }
 
@@ -405,12 +410,13 @@ int cli_sim(int argc, char **argv)
 		       "Kernels and library calls compute nothing; copies, fills and everything about memory are real. "
 		       "The exit status is the command's. docs/sim.md says what is and is not true of such a run.",
 	};
-	struct sim_command c = { .params = { .device = "h100" },
-		                     .jobs = (unsigned)sysconf(_SC_NPROCESSORS_ONLN) };
+	struct sim_command c = { .params = { .device = "h100" } };
 	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
 	if (c.setup)
 		return run_setup(&c);
 	static unsigned first[] = { 0 };
+	if (!c.jobs)
+		c.jobs = (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
 	if (!c.params.devices)
 		c.params.devices = c.params.world ? NODE_DEVICES : 1;
 	if (c.params.world && !c.params.rank_count) {

@@ -3,7 +3,8 @@
  * Turns a recording of `terrazzo sim --record` into a trace of the device on which the process made most requests.
  *
  * An event record that neither a stream nor the host waits for orders nothing, and is left out; so are those that the
- * program's allocator makes for itself. Streams of all devices stay, since they may order those of one.
+ * program's allocator makes for itself. Streams of all devices stay, since they may order those of one; those that
+ * another device's default stream orders are no blocking ones.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -261,7 +262,7 @@ static trz_status add_entry(struct recording *r, const struct sim_recorded *e)
 	case SIM_RECORDED_STREAM_SYNC:
 		return add(r, e, TRACE_STREAM_SYNC, 0, 0);
 	case SIM_RECORDED_BLOCKING:
-		return add(r, e, TRACE_STREAM_BLOCKING, 0, 0);
+		return e->device == r->device ? add(r, e, TRACE_STREAM_BLOCKING, 0, 0) : TRZ_OK;
 	case SIM_RECORDED_DEVICE_SYNC:
 	case SIM_RECORDED_DEFAULT_WORK: {
 		enum trace_kind kind = e->kind == SIM_RECORDED_DEVICE_SYNC ? TRACE_DEVICE_SYNC : TRACE_DEFAULT_WORK;

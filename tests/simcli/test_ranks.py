@@ -566,7 +566,8 @@ class Ranks(unittest.TestCase):
         self.assertEqual(output.count("  (ended by"), 0, output)
 
     def test_ranks_are_of_the_world(self):
-        for options in (["--ranks=0"], ["--world-size=4", "--ranks=4"], ["--world-size=4", "--ranks=x"]):
+        wrong = ("4", "x", "", "1,", ",1")
+        for options in (["--ranks=0"], *(["--world-size=4", f"--ranks={ranks}"] for ranks in wrong)):
             done = subprocess.run([CLI, "sim", *options, "--", "true"], stderr=subprocess.PIPE, text=True, check=False)
             self.assertEqual(done.returncode, 2, options)
             self.assertIn("--ranks", done.stderr)

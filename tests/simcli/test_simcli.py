@@ -279,6 +279,7 @@ class Errors(Case):
         self.assertIn("--setup DIR", self.refused("sim", "--compile", "--", "true"))
         self.assertIn("takes no command", self.refused("sim", "--setup", "x", "--", "true"))
         self.assertIn("do not go together", self.refused("sim", "--fit", "--sweep", "a=1", "--", "true"))
+        self.assertIn("--jobs is for --sweep", self.refused("sim", "--jobs=2", "--", "true"))
         self.assertIn("--record takes one run", self.refused("sim", "--fit", "--record", "x", "--", "true"))
         self.assertIn("leave one of the two out", self.refused("sim", "--record", "x", "--", CLI, "run", "--", "true"))
         self.assertIn("only with --fit", self.refused("sim", "--device", "list", "--", "true"))

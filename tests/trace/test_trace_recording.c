@@ -141,6 +141,7 @@ static void the_device_with_most_requests(void **state)
 		{ .kind = SIM_RECORDED_ALLOC, .key = 0x2000, .value = 9, .device = 1 },
 		{ .kind = SIM_RECORDED_ALLOC, .key = 0x3000, .value = 9, .device = 1 },
 		{ .kind = SIM_RECORDED_EVENT, .key = 5 },
+		{ .kind = SIM_RECORDED_BLOCKING, .stream = 7 },  /* the other device's default stream orders it */
 		{ .kind = SIM_RECORDED_WAIT, .key = 5, .device = 1 },
 		{ .kind = SIM_RECORDED_DEVICE_SYNC },
 	};

@@ -141,6 +141,8 @@ int cuGraphAddNode_v2(void **node, void *graph, void *const *after, const void *
 int cuGraphDestroy(void *graph);
 int cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long flags);
 int cuGraphExecDestroy(void *exec);
+int cuCtxCreate_v2(void **context, unsigned flags, int device);
+int cuCtxDestroy_v2(void *context);
 int cuGetProcAddress_v2(const char *name, void **found, int version, uint64_t flags, int *why);
 int cudaGetDriverEntryPoint(const char *name, void **found, unsigned long long flags, int *why);
 
@@ -861,6 +863,18 @@ static void attempt_in_contexts_that_end(void)
 		CHECK(after == before);
 		MUST(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
 	}
+	void *context;
+	struct piece own = {0}, other = {0};
+	MUST(get_driver_array(&own));
+	MUST(cuCtxCreate_v2(&context, 0, 0));
+	MUST(get_driver_array(&other));
+	MUST(cuCtxDestroy_v2(context));
+	MUST(cudaSetDevice(0));
+	MUST(cudaMemGetInfo(&after, &total));
+	CHECK(after == before - PIECE);
+	give_driver_array(&own);
+	MUST(cudaMemGetInfo(&after, &total));
+	CHECK(after == before);
 }
 
 static void note_tick(int number)
