@@ -252,12 +252,28 @@ static uint64_t stat(const struct native_heap *h, const char *name)
 	return value;
 }
 
-/* Adjusts the driver's figures: the heap's cache counts as free, and neither figure exceeds the limit. */
+struct cached {
+	int device;
+	uint64_t bytes;
+};
+
+static void add_cached(struct native_heap *h, void *argument)
+{
+	struct cached *c = argument;
+	uint64_t reserved = stat(h, "reserved_bytes.all.current"), allocated = stat(h, "allocated_bytes.all.current");
+	if (h->device == c->device && reserved > allocated)
+		c->bytes += reserved - allocated;
+}
+
+/* Adjusts the driver's figures: what the device's heaps keep for later counts as free, since all of them return it
+ * before the driver refuses a request; and neither figure exceeds the limit. */
 static void adjust(const struct native_heap *h, size_t *unused, size_t *total)
 {
-	uint64_t reserved = stat(h, "reserved_bytes.all.current"), allocated = stat(h, "allocated_bytes.all.current");
-	size_t cached = reserved > allocated ? reserved - allocated : 0, limit = 0;
-	*unused = *total - *unused > cached ? *unused + cached : *total;
+	uint64_t allocated = stat(h, "allocated_bytes.all.current");
+	struct cached cached = {.device = h->device};
+	size_t limit = 0;
+	native_each(add_cached, &cached);
+	*unused = *total - *unused > cached.bytes ? *unused + cached.bytes : *total;
 	if (trz_get_limit(h->heap, &limit) == TRZ_OK && limit) {
 		size_t left = limit > allocated ? limit - allocated : 0;
 		*unused = *unused < left ? *unused : left;

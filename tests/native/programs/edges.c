@@ -562,6 +562,7 @@ static void share_a_pool(void)
 	enum { RESERVED = 5, USED = 7 };
 	void *context, *primary, *pool, *p;
 	device_pointer q;
+	size_t before, after, total;
 	use(18);
 	MUST(cuCtxGetCurrent(&primary));
 	MUST(cudaDeviceGetDefaultMemPool(&pool, 0));
@@ -569,10 +570,15 @@ static void share_a_pool(void)
 	MUST(cuCtxCreate_v2(&context, 0, 0));
 	MUST(cuMemAllocAsync(&q, 40 * MIB, NULL));
 	CHECK(of_pool(pool, USED) == 64 * MIB && of_pool(pool, RESERVED) >= 64 * MIB);
+	MUST(cuCtxSetCurrent(primary));
+	MUST(cuMemGetInfo_v2(&before, &total));
+	MUST(cuCtxSetCurrent(context));
 	MUST(cuMemFreeAsync(q, NULL));
 	MUST(cuCtxSynchronize());
 	CHECK(of_pool(pool, USED) == 24 * MIB);
 	MUST(cuCtxSetCurrent(primary));
+	MUST(cuMemGetInfo_v2(&after, &total));
+	CHECK(after >= before + 40 * MIB && after <= total);
 	MUST(cudaFreeAsync(p, NULL));
 	MUST(cudaDeviceSynchronize());
 	CHECK(of_pool(pool, USED) == 0);
