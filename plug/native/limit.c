@@ -35,6 +35,7 @@ bool limit_on;
 uint64_t limit_bytes;
 
 static struct ledger *ledger;
+static bool shared;          /* the ledger is a file's */
 static struct place *own;    /* the place of process `owner` */
 static pid_t owner;
 
@@ -181,12 +182,12 @@ unsigned limit_look(uint64_t *own_held, uint64_t *others, struct limit_process *
 
 /* ---- beginning -------------------------------------------------------------------------------------------------- */
 
-static void make_ledger(struct ledger *made, bool shared)
+static void make_ledger(struct ledger *made, bool for_others)
 {
 	pthread_mutexattr_t attributes;
 	pthread_mutexattr_init(&attributes);
 	pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-	if (shared)
+	if (for_others)
 		pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
 	pthread_mutex_init(&made->lock, &attributes);
 	pthread_mutexattr_destroy(&attributes);
@@ -228,6 +229,19 @@ static struct ledger *open_ledger(const char *path)
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
+/* In the child of a fork, which holds nothing: threads of the parent may have had its locks. That of a shared ledger
+ * they still give up. */
+static void note_fork(void)
+{
+	if (!shared) {
+		memset(ledger, 0, sizeof *ledger);
+		make_ledger(ledger, false);
+	}
+	own = NULL;
+	limit_forget_held();
+	limit_forget_captured();
+}
+
 /* Reads "BYTES", "BYTES -" or "BYTES LEDGER". *path: NULL without a ledger. */
 static bool read_limit(const char *text, uint64_t *bytes, const char **path)
 {
@@ -249,6 +263,7 @@ static void begin(void)
 		return;
 	}
 	ledger = path ? open_ledger(path) : NULL;
+	shared = ledger;
 	if (path && !ledger)
 		fprintf(stderr, "terrazzo: the ledger %s cannot be opened (%s): the limit is this process's own\n", path,
 		        strerror(errno));
@@ -260,6 +275,7 @@ static void begin(void)
 		make_ledger(ledger, false);
 	}
 	limit_on = true;
+	pthread_atfork(NULL, NULL, note_fork);
 }
 
 void limit_begin(void)

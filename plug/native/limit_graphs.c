@@ -73,6 +73,12 @@ void limit_captures_over(void)
 	limit_memory_drop(memory);
 }
 
+void limit_forget_captured(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	captured = NULL;
+}
+
 cuda_result limit_cuStreamEndCapture(void *stream, void **graph)
 {
 	return ended(DRIVER(cuStreamEndCapture)(stream, graph), graph);

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <search.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "limit.h"
 
@@ -242,6 +243,12 @@ void limit_end_all(enum limit_kind kind, const struct limit_memory *memory)
 	pthread_mutex_lock(&lock);
 	end_all_locked(kind, memory, NULL);
 	pthread_mutex_unlock(&lock);
+}
+
+void limit_forget_held(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	memset(trees, 0, sizeof trees);
 }
 
 /* Handles of physical memory, mappings, pools and graphs belong to no context. */

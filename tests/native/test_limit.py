@@ -71,6 +71,11 @@ class Limit(unittest.TestCase):
         done, _ = self.start("--limit=1GiB", TERRAZZO, "sim", "--", PROGRAMS / "limited", "opened")
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_forks_while_threads_allocate(self):
+        for option in ("--limit=1GiB", "--limit-each=1GiB"):
+            done, _ = self.start(option, PROGRAMS / "limited", "forked")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr[-1000:])
+
     def test_contexts_that_end_give_back_what_was_left_in_them(self):
         for ipc in ("refuse", "classic"):
             done, _ = self.start("--limit=1GiB", "env", f"TERRAZZO_NATIVE=ipc:{ipc}", PROGRAMS / "limited", "ended")

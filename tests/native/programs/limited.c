@@ -2,13 +2,15 @@
  *
  * Tries to get past a limit of 1 GiB in each way to allocate device memory, and prints how much each way got. It
  * allocates pieces until one is refused, looks at what the refusal says, and frees them. Its argument names one way, or
- * is "all", "beside others", "threads", "opened", "ended" or "ticking".
+ * is "all", "beside others", "threads", "opened", "ended", "forked" or "ticking".
  */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -757,6 +759,41 @@ static void attempt_in_threads(void)
 	}
 }
 
+static atomic_bool over;
+
+static void *keep_allocating(void *unused)
+{
+	void *p;
+	MUST(cudaSetDevice(0));
+	while (!atomic_load(&over)) {
+		MUST(cudaMallocManaged(&p, MIB, 1));
+		MUST(cudaFree(p));
+	}
+	return unused;
+}
+
+/* Children that are made while other threads allocate are refused, as without a limit; none waits for those threads. */
+static void attempt_in_forks(void)
+{
+	enum { THREADS = 2, FORKS = 200, LONGEST = 60 };
+	pthread_t threads[THREADS];
+	int status;
+	for (int i = 0; i < THREADS; i++)
+		CHECK(pthread_create(&threads[i], NULL, keep_allocating, NULL) == 0);
+	for (int i = 0; i < FORKS; i++) {
+		void *p;
+		pid_t child = fork();
+		if (child == 0) {
+			alarm(LONGEST);
+			_exit(cudaMalloc(&p, MIB) == SUCCESS);
+		}
+		CHECK(waitpid(child, &status, 0) == child && status == 0);
+	}
+	atomic_store(&over, true);
+	for (int i = 0; i < THREADS; i++)
+		CHECK(pthread_join(threads[i], NULL) == 0);
+}
+
 /* ---- all ways ---- */
 
 static const struct way {
@@ -915,6 +952,8 @@ int main(int count, char **arguments)
 		attempt_in_threads();
 	if (strcmp(arguments[1], "opened") == 0)
 		attempt_opened();
+	if (strcmp(arguments[1], "forked") == 0)
+		attempt_in_forks();
 	if (strcmp(arguments[1], "ended") == 0)
 		attempt_in_contexts_that_end();
 	if (strcmp(arguments[1], "broken captures") == 0)
