@@ -434,19 +434,26 @@ static void end(struct native_heap *h)
 	atomic_store(&h->context, NULL);
 }
 
+/* Where the driver serves everything there is nothing to wait for; in the child of a fork the lock may be its parent's
+ * for ever. */
+static void count_endings(unsigned more)
+{
+	if (atomic_load(&stopped))
+		return;
+	pthread_mutex_lock(&lock);
+	endings += more;
+	pthread_mutex_unlock(&lock);
+}
+
 /* A heap that another thread is opening is there when this returns. */
 static void begin_ending(void)
 {
-	pthread_mutex_lock(&lock);
-	endings++;
-	pthread_mutex_unlock(&lock);
+	count_endings(1);
 }
 
 void native_ended(void)
 {
-	pthread_mutex_lock(&lock);
-	endings--;
-	pthread_mutex_unlock(&lock);
+	count_endings(-1u);
 }
 
 void native_end_context(void *context)

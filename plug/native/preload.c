@@ -35,6 +35,7 @@ static void note_fork(void)
 {
 	atomic_store(&event_order_reporting, false);
 	atomic_store(&event_order_given_up, true);
+	preload_forget_parents_captures();
 }
 
 static bool exporter; /* ipc:auto has found that the program may export memory */

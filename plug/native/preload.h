@@ -194,6 +194,9 @@ bool preload_load(void);
 /* The context is about to end, and its captures with it. */
 void preload_forget_captures(const void *context);
 
+/* In the child of a fork: the parent's captures go on there. */
+void preload_forget_parents_captures(void);
+
 /* REAL is what a function here calls: limit_NAME if there is a limit, else the driver's own. DRIVER is the driver's
  * own. */
 #define REAL(exported) ((preload_type_##exported *)preload_calls[PRELOAD_AT_##exported].next)

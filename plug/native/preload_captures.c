@@ -74,6 +74,13 @@ static void forget(bool (*matches)(const struct capture *c, const void *what), c
 	pthread_mutex_unlock(&lock);
 }
 
+void preload_forget_parents_captures(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	captures = NULL;
+	atomic_store(&native_captures, 0);
+}
+
 static bool is_in(const struct capture *c, const void *context)
 {
 	return context && c->context == context;

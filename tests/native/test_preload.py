@@ -23,8 +23,8 @@ def served(text):
     return {name: tuple(int(n) for n in numbers) for name, *numbers in lines}
 
 
-CASES = ("plain", "exit", "threads", "fork", "exec", "dlclose", "peers", "reset", "reset during work", "captures",
-         "reset during a capture", "detach", "fill", "a pool chosen", "a pool shared",
+CASES = ("plain", "exit", "threads", "fork", "fork beside threads", "exec", "dlclose", "peers", "reset",
+         "reset during work", "captures", "reset during a capture", "detach", "fill", "a pool chosen", "a pool shared",
          "small stacks", "freed twice", "green")
 
 

@@ -413,6 +413,40 @@ static void reset_during_work(void)
 	use(9);
 }
 
+static void *make_contexts(void *unused)
+{
+	void *context;
+	device_pointer p;
+	while (!atomic_load(&over)) {
+		MUST(cuCtxCreate_v2(&context, 0, 0));
+		MUST(cuMemAlloc_v2(&p, MIB));
+		MUST(cuCtxDestroy_v2(context));
+	}
+	return unused;
+}
+
+/* Children that are made while other threads open heaps wait for none of these. */
+static void fork_beside_threads(void)
+{
+	enum { FORKS = 100, LONGEST = 60 };
+	pthread_t threads[2];
+	for (int i = 0; i < 2; i++)
+		CHECK(pthread_create(&threads[i], NULL, make_contexts, NULL) == 0);
+	for (int i = 0; i < FORKS; i++) {
+		pid_t child = fork();
+		if (child == 0) {
+			alarm(LONGEST);
+			cudaDeviceReset();
+			_exit(0);
+		}
+		await(child);
+	}
+	atomic_store(&over, true);
+	for (int i = 0; i < 2; i++)
+		CHECK(pthread_join(threads[i], NULL) == 0);
+	use(20);
+}
+
 /* ---- captures ---- */
 
 enum { CAPTURE_GLOBAL = 0 };
@@ -618,10 +652,10 @@ int main(int count, char **arguments)
 		void (*run)(void);
 	} cases[] = {
 		{"plain", use_plainly}, {"exit", leave_while_threads_run}, {"threads", end_threads}, {"fork", fork_after_use},
-		{"dlclose", load_and_unload}, {"peers", use_peers}, {"apart", use_apart}, {"reset", reset_under_threads},
-		{"reset during work", reset_during_work}, {"captures", capture_beside_others},
-		{"reset during a capture", reset_during_capture}, {"detach", detach}, {"fill", fill},
-		{"a pool chosen", choose_a_pool}, {"a pool shared", share_a_pool},
+		{"fork beside threads", fork_beside_threads}, {"dlclose", load_and_unload}, {"peers", use_peers},
+		{"apart", use_apart}, {"reset", reset_under_threads}, {"reset during work", reset_during_work},
+		{"captures", capture_beside_others}, {"reset during a capture", reset_during_capture}, {"detach", detach},
+		{"fill", fill}, {"a pool chosen", choose_a_pool}, {"a pool shared", share_a_pool},
 		{"small stacks", make_threads_with_small_stacks}, {"freed twice", free_twice}, {"green", use_green_contexts},
 	};
 	CHECK(count == 2);
