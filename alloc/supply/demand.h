@@ -12,8 +12,9 @@
 enum effort {
 	EFFORT_CREATE,               /* creating memory is cheap: nothing moves */
 	EFFORT_MOVE,                 /* free memory moves first; what is still missing is created */
-	EFFORT_ALL                   /* the device is full: everything that can move does; no more is created than is
-	                              * missing */
+	EFFORT_ALL,                  /* the device is full: everything that can move does; no more is created than is
+	                              * missing, and nothing if the device does not seem to have that */
+	EFFORT_LAST                  /* the same once more: the driver is asked, whatever the device seems to have */
 };
 
 struct demand {

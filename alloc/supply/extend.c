@@ -191,7 +191,7 @@ static size_t find_candidates_locked(const struct growth *g, enum kind kind, boo
 {
 	HEAP_LOCKED(g->heap);
 	trz_heap *h = g->heap;
-	unsigned how = g->demand->effort == EFFORT_ALL ? FIND_EVERYWHERE : FIND_SPARE;
+	unsigned how = g->demand->effort >= EFFORT_ALL ? FIND_EVERYWHERE : FIND_SPARE;
 	size_t n = reclaim_find_locked(h, g->demand->lane, kind, how | (is_captured(g) ? FIND_PASSED : 0), poll_helps);
 	*poll_helps |= n == 0 && counter_get(&h->counters.pending.current) > 0;
 	return n == SIZE_MAX ? 0 : n;
@@ -282,23 +282,14 @@ static trz_status flip_or_gather(struct growth *g, struct block **out)
 
 /* ---- creating ---- */
 
-/* Adds a tile to the list, without memory yet. */
-static bool list_tile(struct growth *g, uint64_t size)
+/* Adds a tile that is to be laid, without memory yet. */
+static bool plan_tile(struct growth *g, uint64_t size)
 {
 	trz_heap *h = g->heap;
 	if (!reclaim_lists(h, g->count + 1) || !tiles_reserve(&h->tiles, 1, 0))
 		return false;
 	h->lay_list[g->count++] = tile_new(&h->tiles, 0, size, g->demand->kind);
 	g->new_bytes += size;
-	return true;
-}
-
-/* Adds a tile that is to be laid. */
-static bool plan_tile(struct growth *g, uint64_t size)
-{
-	trz_heap *h = g->heap;
-	if (!list_tile(g, size))
-		return false;
 	h->tile_least[g->demand->kind] = min_u64(h->tile_least[g->demand->kind], size);
 	h->tile_most = max_u64(h->tile_most, size);
 	return true;
@@ -309,7 +300,7 @@ static trz_status plan_missing(struct growth *g)
 {
 	trz_heap *h = g->heap;
 	uint64_t done = g->gathered_bytes, room = room_of(g), reserved = heap_reserved(h);
-	if (done < g->need && g->demand->effort != EFFORT_ALL && policy_is_tight(h, g->demand->kind, g->need - done))
+	if (done < g->need && g->demand->effort != EFFORT_LAST && policy_is_tight(h, g->demand->kind, g->need - done))
 		heap_ask_device(h, NULL);
 	while (done < g->need) {
 		uint64_t size = policy_next_tile(h, g->demand, g->need - done, reserved);
@@ -401,46 +392,14 @@ static void note_regret(struct growth *g)
 	heap_unlock(h);
 }
 
-/* Creates one more tile, which will not be laid. */
-static trz_status create_probe(struct growth *g, uint64_t size)
+/* The driver has refused so many bytes: others may have taken some, or it withholds some. Later growth counts on less.
+ * What was created before the refusal is there still. */
+static void note_refusal(trz_heap *h, const struct demand *d, uint64_t bytes)
 {
-	trz_heap *h = g->heap;
-	if (!list_tile(g, size))
-		return meta_exhausted();
-	trz_status status = tile_fill(&h->tiles, h->lay_list[g->count - 1], h->tiles.export_kinds);
-	if (status != TRZ_OK) {
-		forget_planned(g, g->count - 1);
-		return status;
-	}
-	extent_count(h, g->demand->kind, size, 1);
-	heap_lock(h);
-	level_add(&h->counters.idle_bytes, size);
-	heap_unlock(h);
-	return TRZ_OK;
-}
-
-enum { PROBES_MOST = 32 };  /* so many are more than it takes: others have freed memory meanwhile */
-
-/* After the driver has refused a tile, while all that was created is there: takes what the device gives still, by
- * halves, until it refuses a granule. What it calls free then, it withholds: the lesser of its answers before and
- * after, since others take and free memory at any time. give_up() returns what this takes. */
-static void learn_withheld(struct growth *g, uint64_t refused)
-{
-	trz_heap *h = g->heap;
-	uint64_t granule = h->driver.granule, before, after, total, size = refused;
-	trz_status status = TRZ_OK;
-	for (int i = 0; i < PROBES_MOST; i++) {
-		size = max_u64(align_down(size / 2, granule), granule);
-		if (driver_mem_info(&h->driver, &before, &total) != TRZ_OK)
-			return;
-		status = create_probe(g, size);
-		if (status != TRZ_OK && (status != TRZ_ERROR_OUT_OF_MEMORY || size == granule))
-			break;
-	}
-	if (status == TRZ_ERROR_OUT_OF_MEMORY && driver_mem_info(&h->driver, &after, &total) == TRZ_OK) {
-		uint64_t withheld = min_u64(before, after);
-		h->withheld = withheld >= granule ? withheld : 0;
-	}
+	if (d->effort >= EFFORT_ALL)
+		extent_learn_withheld(h, bytes);
+	else
+		heap_ask_device(h, NULL);
 }
 
 /* Makes the calls one after the other, since each evicts our data from the caches. */
@@ -461,10 +420,8 @@ static trz_status create_planned(struct growth *g)
 	}
 	extent_count(h, g->demand->kind, g->new_bytes, created);
 	note_regret(g);
-	if (refused && g->demand->effort == EFFORT_ALL)
-		learn_withheld(g, refused);
 	if (refused)
-		heap_ask_device(h, NULL);  /* others may have taken some: later growth counts on less */
+		note_refusal(h, g->demand, refused);
 	return status;
 }
 
@@ -473,6 +430,8 @@ static trz_status create_missing(struct growth *g)
 {
 	g->count = g->gathered;
 	trz_status status = plan_missing(g);
+	if (status == TRZ_OK && g->demand->effort == EFFORT_LAST)
+		status = extent_ask_for(g->heap, g->new_bytes);
 	if (status == TRZ_OK && !reserve_metadata(g))
 		status = meta_exhausted();
 	if (status == TRZ_OK)
@@ -595,11 +554,15 @@ static trz_status extend_by_segment(trz_heap *h, const struct demand *d, struct 
 {
 	uint64_t usual = d->kind == SMALL ? SMALL_TILE : h->config.tile_size;
 	uint64_t size = align_up(d->bytes + UNIT, GRANULE);  /* the edges that alignment may lose */
-	if (d->effort != EFFORT_ALL && heap_limit_allows(h, usual))
+	if (d->effort < EFFORT_ALL && heap_limit_allows(h, usual))
 		size = max_u64(size, usual);
+	if (d->effort == EFFORT_ALL && policy_is_tight(h, d->kind, size) && heap_ask_device(h, NULL) < size)
+		return TRZ_ERROR_OUT_OF_MEMORY;
 	trz_status status = extent_classic(h, d->lane, d->kind, size, out);
 	if (status == TRZ_OK)
 		counter_add(&h->counters.path_extend, 1);
+	else if (status == TRZ_ERROR_OUT_OF_MEMORY)
+		note_refusal(h, d, d->bytes);
 	return status;
 }
 
@@ -626,7 +589,7 @@ static trz_status map(struct growth *g)
 static trz_status lay(struct growth *g, struct block **out)
 {
 	trz_heap *h = g->heap;
-	if (g->demand->effort == EFFORT_ALL && g->gathered_bytes < g->need)
+	if (g->demand->effort >= EFFORT_ALL && g->gathered_bytes < g->need)
 		gather(g, g->demand->kind == SMALL ? LARGE : SMALL);
 	trz_status status = choose_window(g);
 	if (status == TRZ_OK)

@@ -72,6 +72,83 @@ void extent_drop(trz_heap *h, struct tile *tile)
 		reclaim_make_zombie(h, tile);
 }
 
+/* A handle that is taken only to learn whether it can be had. */
+static trz_status create_probe(trz_heap *h, uint64_t size, struct tile **out)
+{
+	if (!tiles_reserve(&h->tiles, 1, 0))
+		return meta_exhausted();
+	trz_status status = tile_create(&h->tiles, size, LARGE, h->tiles.export_kinds, out);
+	if (status == TRZ_OK)
+		extent_count(h, LARGE, size, 1);
+	return status;
+}
+
+trz_status extent_ask_for(trz_heap *h, uint64_t bytes)
+{
+	HEAP_GROWTH_LOCKED(h);
+	struct tile *probe;
+	uint64_t free_bytes = heap_ask_device(h, NULL);
+	if (free_bytes >= bytes)
+		return TRZ_OK;
+	trz_status status = create_probe(h, bytes, &probe);
+	if (status != TRZ_OK)
+		return status;
+	extent_drop(h, probe);
+	uint64_t left = max_u64(free_bytes + h->withheld, bytes) - bytes;
+	h->withheld = min_u64(h->withheld, left);
+	return TRZ_OK;
+}
+
+enum { PROBES_MOST = 32 };  /* so many are more than it takes: others have freed memory meanwhile */
+
+/* Takes what the device gives still, by halves, until it refuses a granule. What it calls free then, it withholds: the
+ * lesser of its answers before and after, since others take and free memory at any time. */
+static void probe_by_halves(trz_heap *h, uint64_t refused)
+{
+	uint64_t granule = h->driver.granule, before, after, total, size = refused;
+	struct tile *probes = NULL, *probe;
+	trz_status status = TRZ_OK;
+	for (int i = 0; i < PROBES_MOST; i++) {
+		size = max_u64(align_down(size / 2, granule), granule);
+		status = driver_mem_info(&h->driver, &before, &total);
+		if (status == TRZ_OK)
+			status = create_probe(h, size, &probe);
+		if (status != TRZ_OK && (status != TRZ_ERROR_OUT_OF_MEMORY || size == granule))
+			break;
+		if (status != TRZ_OK)
+			continue;
+		probe->next = probes;
+		probes = probe;
+	}
+	if (status == TRZ_ERROR_OUT_OF_MEMORY && driver_mem_info(&h->driver, &after, &total) == TRZ_OK) {
+		uint64_t withheld = min_u64(before, after);
+		h->withheld = withheld >= granule ? withheld : 0;
+	}
+	while ((probe = probes)) {
+		probes = probe->next;
+		extent_drop(h, probe);
+	}
+}
+
+/* Freeing a plain allocation may wait for the device, so none is made only to learn: at least all from one granule
+ * below the refused size on is withheld. */
+static void learn_from_refusal(trz_heap *h, uint64_t refused)
+{
+	uint64_t free_bytes, total;
+	if (driver_mem_info(&h->driver, &free_bytes, &total) == TRZ_OK && free_bytes >= refused)
+		h->withheld = max_u64(h->withheld, min_u64(free_bytes, free_bytes - refused + h->driver.granule));
+}
+
+void extent_learn_withheld(trz_heap *h, uint64_t refused)
+{
+	HEAP_GROWTH_LOCKED(h);
+	if (h->driver.vmm)
+		probe_by_halves(h, refused);
+	else
+		learn_from_refusal(h, refused);
+	heap_ask_device(h, NULL);
+}
+
 trz_status extent_lay(trz_heap *h, struct window *w, struct lane *l, struct tile **tiles, size_t count,
                       struct block **node)
 {

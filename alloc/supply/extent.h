@@ -18,6 +18,14 @@ void extent_count(trz_heap *h, enum kind kind, uint64_t bytes, size_t tiles);
 /* Gives back a tile, mapped or not, that holds no allocation. If the driver refuses, it becomes a zombie. */
 void extent_drop(trz_heap *h, struct tile *tile);
 
+/* Whether the device has so many bytes: TRZ_OK if it calls them free and they are not withheld. Else the driver is
+ * asked for them in one handle, which is given back: others may have freed memory, and no figure is sure. */
+trz_status extent_ask_for(trz_heap *h, uint64_t bytes);
+
+/* The driver has refused a handle, or a plain allocation, of so many bytes: finds out what of that which the device
+ * calls free it withholds. Driver: creates and releases handles; without virtual memory management only asks. */
+void extent_learn_withheld(trz_heap *h, uint64_t refused);
+
 /* Maps tiles at the end of a window. On an error none of them may be used; if a mapping could not be undone, its
  * addresses become a hole, which takes *node and sets it to NULL. */
 trz_status extent_lay(trz_heap *h, struct window *w, struct lane *l, struct tile **tiles, size_t count,

@@ -29,23 +29,27 @@ struct climb {
 
 /* ---- the rungs ---- */
 
+/* Each returns whether growth may find more than before. */
+
 /* Asks how far the streams are, drains what has passed, and borrows it. Driver: event queries, and a record if tickets
  * are out of reach. */
-static void drain(struct climb *c)
+static bool drain(struct climb *c)
 {
 	heap_poll_all(c->heap);
 	borrow(c->heap, c->demand);
+	return true;
 }
 
 /* Frees the empty slabs that bins keep for the next request. No driver call. */
-static void slabs(struct climb *c)
+static bool slabs(struct climb *c)
 {
 	heap_retire_empty_slabs(c->heap);
+	return true;
 }
 
 /* Joins what has passed across the streams of the lane's pool; growth, tried after the rung, gathers tiles. Driver:
  * event queries. */
-static void gather(struct climb *c)
+static bool gather(struct climb *c)
 {
 	trz_heap *h = c->heap;
 	heap_poll(h);
@@ -53,14 +57,17 @@ static void gather(struct climb *c)
 	borrow_join_all_locked(h, c->demand->lane, SMALL);
 	borrow_join_all_locked(h, c->demand->lane, LARGE);
 	heap_unlock(h);
+	return true;
 }
 
 /* Returns free dedicated memory to the driver: nothing else can be served from it. */
-static void dedicated(struct climb *c)
+static bool dedicated(struct climb *c)
 {
+	uint64_t before = heap_reserved(c->heap);
 	reclaim_dedicated(c->heap, c->demand->bytes);
 	if (c->heap->dedicates)
 		reclaim_spent(c->heap);
+	return heap_reserved(c->heap) < before;
 }
 
 /* Free memory of pools that graphs rely on, other than the lane's own. */
@@ -88,29 +95,31 @@ static uint64_t missing(trz_heap *h, const struct lane *l, uint64_t bytes, uint6
 
 /* Makes the stream wait, on the device, for frees of other streams, unless that cannot help. The heap cannot know
  * whether one of them waits for later work of this stream: the program says so by an option. */
-static void wait_for_frees(struct climb *c)
+static bool wait_for_frees(struct climb *c)
 {
 	const struct demand *d = c->demand;
 	if (c->heap->config.wait && missing(c->heap, d->lane, d->bytes, heap_ask_device(c->heap, NULL)) == 0)
 		borrow_with_waits(c->heap, d, &c->waits);
+	return c->waits.count > 0;
 }
 
 /* Returns to the driver the tiles that it refused before, and classic segments, which cannot move to where they are
  * needed. Free tiles stay: growth would have gathered them. */
-static void trim(struct climb *c)
+static bool trim(struct climb *c)
 {
-	uint64_t released;
+	uint64_t released, before = heap_reserved(c->heap);
 	if (c->heap->driver.vmm)
 		reclaim_retry_zombies(c->heap);
 	else
 		reclaim_trim(c->heap, 0, &released);
+	return heap_reserved(c->heap) < before;
 }
 
 struct rung {
 	const char *name;
-	void (*climb)(struct climb *c);
+	bool (*climb)(struct climb *c);
 	size_t counter;              /* offset of its count */
-	bool grows;                  /* growth is tried again after it, with all effort */
+	bool grows;                  /* if it changes anything, growth is tried again after it, with all effort */
 };
 
 static const struct rung ladder[] = {
@@ -133,15 +142,17 @@ static uint64_t at_hand(trz_heap *h, const struct lane *l)
 	return bytes - heap_reserved(h);
 }
 
-static void climb_rung(struct climb *c, const struct rung *rung)
+/* Whether growth is to be tried after the rung. */
+static bool climb_rung(struct climb *c, const struct rung *rung)
 {
 	trz_heap *h = c->heap;
 	counter *count = (counter *)(void *)((char *)&h->counters + rung->counter);
 	uint64_t before = at_hand(h, c->demand->lane);
 	counter_add(count, 1);
-	rung->climb(c);
+	bool changed = rung->climb(c);
 	int64_t more = (int64_t)(at_hand(h, c->demand->lane) - before);
 	c->rungs[c->rung_count++] = (struct facts_rung){rung->name, more > 0 ? (uint64_t)more : 0};
+	return rung->grows && changed;
 }
 
 /* ---- */
@@ -384,16 +395,17 @@ trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct 
 	d->effort = EFFORT_ALL;
 	d->view = false;  /* tiles of other pools move now, too, and would have their seats there */
 	for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++) {
-		climb_rung(&c, &ladder[i]);
+		bool grows = climb_rung(&c, &ladder[i]);
 		*out = search(h, d);
 		if (*out)
 			return TRZ_OK;
-		if (!ladder[i].grows)
-			continue;
-		refused = extend(h, d, out);
-		if (!oom_is_want_of_memory(refused))
+		if (grows && !oom_is_want_of_memory(refused = extend(h, d, out)))
 			return refused;
 	}
+	d->effort = EFFORT_LAST;
+	refused = extend(h, d, out);
+	if (!oom_is_want_of_memory(refused))
+		return refused;
 	*out = search_large(h, d);
 	if (*out)
 		return TRZ_OK;

@@ -272,12 +272,12 @@ static uint64_t ending_tile(const trz_heap *h, const struct demand *d, uint64_t 
 uint64_t policy_next_tile(const trz_heap *h, const struct demand *d, uint64_t missing, uint64_t reserved)
 {
 	uint64_t limit = heap_limit(h);
-	uint64_t most = d->effort == EFFORT_ALL ? limit : min_u64(limit, counter_get(&h->attainable));
+	uint64_t most = d->effort == EFFORT_LAST ? limit : min_u64(limit, counter_get(&h->attainable));
 	uint64_t left = align_down(left_of(most, reserved), h->driver.granule);
 	uint64_t size = policy_tile(h, d->kind, reserved);
 	if (missing > left)
 		return 0;
-	if (d->effort == EFFORT_ALL)
+	if (d->effort >= EFFORT_ALL)
 		return min_u64(missing, h->config.tile_size);
 	if (d->kind == LARGE && reserved < EARLY_HEAP)
 		size = min_u64(size, align_up(max_u64(d->bytes, EARLY_TILE), h->driver.granule));

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "heap/heap.h"
+#include "overlay.h"
 #include "rig.h"
 #include "testing.h"
 
@@ -122,6 +124,99 @@ static void test_what_the_device_withholds_is_told(void **state)
 		if (p)
 			rig_free(&r, p);
 		rig_check(&r);
+		rig_sync(&r);
+		rig_close(&r);
+	}
+}
+
+/* A figure of the driver calls since `before`. */
+static uint64_t since(const struct rig *r, const char *call, uint64_t before)
+{
+	return rig_stat(r, call) - before;
+}
+
+/* Servers and searches for a batch size fail often: a failure does not create what is left of the device to learn that
+ * it is not enough, but asks for one handle. */
+static void test_a_failure_creates_nothing(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(8), NULL);
+	void *p = rig_alloc(&r, GIB(6), NULL), *q = NULL;
+	trz_alloc(r.heap, GIB(3), 0, NULL, &q);
+	for (int i = 0; i < 3; i++) {
+		uint64_t creates = rig_stat(&r, "driver_calls.create"), calls = rig_calls(&r);
+		assert_error(trz_alloc(r.heap, GIB(3) - MIB(i), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "the device is full");
+		assert_int_equal(since(&r, "driver_calls.create", creates), 1);
+		assert_int_equal(rig_calls(&r) - calls, 9);
+	}
+	q = rig_alloc(&r, GIB(2), NULL);
+	rig_free(&r, p);
+	rig_free(&r, q);
+	rig_sync(&r);
+	rig_close(&r);
+}
+
+static struct overlay modest;
+static bool says_nothing;
+
+static trz_status call_less_free(void *self, trz_context context, uint64_t *free_bytes, uint64_t *total)
+{
+	trz_status status = modest.rig.d->mem_info(self, context, free_bytes, total);
+	if (says_nothing)
+		*free_bytes = 0;
+	return status;
+}
+
+/* Other processes give memory back at any time, and not every driver calls all free that it has: the driver is asked
+ * before a request fails. */
+static void test_a_device_that_has_more_than_it_says(void **state)
+{
+	(void)state;
+	static const char *const conf[] = {NULL, "vmm:off"};
+	for (size_t i = 0; i < LENGTH(conf); i++) {
+		says_nothing = false;
+		overlay_machine(&modest, GIB(1));
+		modest.table.mem_info = call_less_free;
+		overlay_open_heap(&modest, conf[i]);
+		struct rig *r = &modest.rig;
+		says_nothing = true;
+		void *p = rig_alloc(r, MIB(300), NULL), *q = rig_alloc(r, MIB(500), NULL);
+		says_nothing = false;
+		r->heap->withheld = MIB(200);  /* what was learnt once need not be so any more */
+		void *last = rig_alloc(r, MIB(100), NULL);
+		assert_int_equal(rig_stat(r, "num_ooms"), 0);
+		rig_free(r, p);
+		rig_free(r, q);
+		rig_free(r, last);
+		rig_sync(r);
+		rig_close(r);
+	}
+}
+
+/* Whoever is refused learns it: dedicated memory to the granule, and without virtual memory management, where a trial
+ * would cost a wait, at least that so much cannot be had. */
+static void test_every_kind_of_memory_learns_what_is_withheld(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *conf;
+		unsigned flags;
+	} cases[] = {{NULL, TRZ_ALLOC_CONTIGUOUS}, {"vmm:off", 0}, {"vmm:off", TRZ_ALLOC_CONTIGUOUS}, {"no_cache:on", 0}};
+	for (size_t i = 0; i < LENGTH(cases); i++) {
+		struct rig r = rig_machine((sim_config){.capacity = GIB(1), .withheld = MIB(41),
+		                                        .lenient_rules = SIM_RULE_SYNC_MAYBE});
+		rig_open_heap(&r, cases[i].conf);
+		trz_alloc_params params = {.struct_size = sizeof params, .size = MIB(1000), .flags = cases[i].flags};
+		trz_oom_info info;
+		void *q;
+		assert_error(trz_alloc_with(r.heap, &params, &q), TRZ_ERROR_OUT_OF_MEMORY, "of which cannot be had; this heap");
+		assert_text(trz_last_error(), "the device is full, ");
+		assert_ok(trz_last_oom(r.heap, &info));
+		assert_int_equal(info.device_free, GIB(1));
+		assert_true(info.missing > 0 && info.missing <= MIB(18));
+		params.size = MIB(980);
+		assert_ok(trz_alloc_with(r.heap, &params, &q));
+		rig_free(&r, q);
 		rig_sync(&r);
 		rig_close(&r);
 	}
@@ -527,6 +622,9 @@ int main(void)
 		cmocka_unit_test(test_small_requests_fall_back_on_large_memory),
 		cmocka_unit_test(test_a_full_device_says_by_how_much),
 		cmocka_unit_test(test_what_the_device_withholds_is_told),
+		cmocka_unit_test(test_a_failure_creates_nothing),
+		cmocka_unit_test(test_a_device_that_has_more_than_it_says),
+		cmocka_unit_test(test_every_kind_of_memory_learns_what_is_withheld),
 		cmocka_unit_test(test_the_advice),
 		cmocka_unit_test(test_a_limit_before_the_driver),
 		cmocka_unit_test(test_the_callback_can_help),
