@@ -166,8 +166,8 @@ TRZ_API trz_status trz_alloc_from(trz_heap *heap, size_t size, size_t alignment,
  * it. A kernel launched there to overlap with that work (programmatic stream serialization) must wait for it before it
  * uses memory allocated since (docs/order.md, Dependent launches). NULL is allowed. Waits for nothing. Calls the
  * driver: for a large allocation on a heap that has seen more than one stream, and for any allocation on a per-thread
- * stream, one event record (after asking for the stream's capture status and, at first, creating an event); otherwise
- * no.
+ * stream, one event record (after asking for the stream's capture status and, at first, creating an event); for a large
+ * allocation from a pool into which the stream has been captured, the capture status; otherwise no.
  * Errors: UNKNOWN_POINTER (never this heap's, or inside an allocation), DOUBLE_FREE, WRONG_DEVICE (another open
  * heap's), HOST_MEMORY. An error changes nothing. On a heap whose context has died, frees still succeed: the statistics
  * stay right, but the memory is not reused. */
@@ -339,11 +339,12 @@ TRZ_API trz_status trz_pool_begin(trz_heap *heap, trz_pool *pool, trz_pool_filte
 /* Announces a capture that is about to begin on `stream`: until trz_pool_end, diverts to the pool the allocations on
  * all streams that are part of the capture, and pins the pool. With the per-thread default stream it diverts only this
  * thread's allocations. Captured allocations get no memory that work outside the capture may still be using, so the
- * graph can be launched at once, on any stream. From this call until a stream is part of the capture, the program must
- * not enqueue work on it that uses memory of the pool, nor make it wait for such work. If the streams have by then
- * completed all work enqueued before the call, the capture reuses all free memory of the pool, including memory freed
- * in the capture. Otherwise it reuses only memory whose work has completed, and what it has itself allocated and freed.
- * So synchronize first, as PyTorch does.
+ * graph can be launched at once, on any stream; but graphs of one pool share memory, so the program must order their
+ * launches. From this call until a stream is part of the capture, the program must not enqueue work on it that uses
+ * memory of the pool, nor make it wait for such work. If the streams have by then completed all work enqueued before
+ * the call, the capture reuses all free memory of the pool, including memory freed in the capture. Otherwise it reuses
+ * only memory whose work has completed, and what captures of the same stream alone have used and freed. So synchronize
+ * first, as PyTorch does, if the pool also serves work outside of captures.
  * Calls the driver: an event record on each stream that has memory of the pool. Errors: HOST_MEMORY, INVALID_ARGUMENT
  * (the legacy default stream cannot be captured). */
 TRZ_API trz_status trz_pool_begin_capture(trz_heap *heap, trz_pool *pool, trz_stream stream);

@@ -11,7 +11,12 @@
  *
  * If the stream has yet to pass that point, or no capture was announced, a lane of its own serves the capture, which
  * borrows memory that has passed. When the capture has ended, the stream's other lane gets its memory, with its
- * tickets.
+ * tickets, except what is free for any capture.
+ *
+ * That is what has passed, and what is clean: since it last passed, captures alone have used it. The program orders the
+ * launches of a pool's graphs, so the next capture can have it however late the stream is. To know it, a free asks the
+ * driver whether the capture that its lane has served goes on; if so, its ticket, and all before it, are clean. A free
+ * outside of captures takes a later ticket, which is that of all memory that it joins.
  */
 #include "heap/capture.h"
 
@@ -66,14 +71,55 @@ void heap_end_announcement(trz_heap *h, struct pool *p)
 	heap_unlock(h);
 }
 
-/* Gives the memory of the stream's captured lanes to its other lanes. */
-static void end_detours(trz_heap *h, const struct stream *s)
+/* Whether the stream has settled since its last announcement, if that is for the pool: then its other lanes serve the
+ * capture that it announced. */
+static bool settles_for(trz_heap *h, const struct stream *s, const struct pool *p)
+{
+	heap_lock(h);
+	const struct announcement *a = &s->announced;
+	bool settles = p->announced && p->announced <= a->number && ticket_passed(&s->tickets, a->sequence);
+	heap_unlock(h);
+	return settles;
+}
+
+static struct pool *first_pool(trz_heap *h)
 {
 	heap_lock(h);
 	struct pool *p = h->pools;
 	heap_unlock(h);
-	for (; p; p = p->next)
-		heap_merge_captured_lanes(h, p, s);
+	return p;
+}
+
+/* Gives the memory of the stream's captured lanes to its other lanes: all of it, since these serve the capture from now
+ * on. */
+static void end_detours(trz_heap *h, const struct stream *s)
+{
+	for (struct pool *p = first_pool(h); p; p = p->next)
+		heap_merge_captured_lanes(h, p, s, true);
+}
+
+/* The same when a capture has ended. What captures alone have used stays, for one that begins before the stream has
+ * settled. */
+static void leave_detours(trz_heap *h, const struct stream *s, uint64_t next)
+{
+	for (struct pool *p = first_pool(h); p; p = p->next)
+		heap_merge_captured_lanes(h, p, s, next && settles_for(h, s, p));
+}
+
+bool heap_captures_left_locked(const struct pool *p, const struct stream *s)
+{
+	bool any = false;
+	for (const struct lane *l = p->lanes; l && !any; l = l->pool_next)
+		any = l->captured && l->stream == s && (lane_free_bytes(l) || l->held || l->slabs);
+	return any;
+}
+
+void heap_leave_captures(trz_heap *h, struct pool *p, const struct stream *s)
+{
+	if (!heap_lock_growth(h))
+		return;
+	heap_merge_captured_lanes(h, p, s, true);
+	heap_unlock_growth(h);
 }
 
 static bool has_settled_locked(const struct stream *s)
@@ -99,7 +145,7 @@ void heap_note_capture(trz_heap *h, struct stream *s, uint64_t capture)
 	if (!heap_lock_growth(h))
 		return;
 	if (atomic_load_explicit(&s->capture, memory_order_relaxed) != capture) {
-		end_detours(h, s);
+		leave_detours(h, s, capture);
 		begin(h, s, capture);
 	}
 	if (atomic_load_explicit(&s->unsettled, memory_order_relaxed)) {
@@ -126,10 +172,25 @@ bool heap_serves_captures_locked(const struct lane *l)
 	       !atomic_load_explicit(&s->unsettled, memory_order_relaxed);
 }
 
-/* The stream's other lane is made as well: later it gets the captured lane's memory. */
+/* The stream's other lane is made as well: later it gets the captured lane's memory. A capture without an id cannot be
+ * told from another. */
 struct lane *heap_capture_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned dedicated)
 {
 	HEAP_LOCKED(h);
+	uint64_t capture = atomic_load_explicit(&s->capture, memory_order_relaxed);
 	struct lane *l = heap_make_lane_locked(h, s, p, dedicated, false);
-	return l && !heap_serves_captures_locked(l) ? heap_make_lane_locked(h, s, p, dedicated, true) : l;
+	if (l && !heap_serves_captures_locked(l))
+		l = heap_make_lane_locked(h, s, p, dedicated, true);
+	if (l)
+		l->serving = capture != UINT64_MAX ? capture : 0;
+	return l;
+}
+
+bool heap_is_in_capture(trz_heap *h, const struct stream *s, uint64_t capture)
+{
+	struct capture is;
+	if (!heap_is_threads_own(s) || heap_has_lost(s->events))
+		return false;
+	trz_status status = driver_stream_capture(&h->driver, s->events->context, s->handle, &is.status, &is.id);
+	return heap_note_loss(h, s->events, status) == TRZ_OK && is.status != TRZ_CAPTURE_NONE && is.id == capture;
 }

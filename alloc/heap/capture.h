@@ -24,6 +24,25 @@ static inline void heap_see_capture(trz_heap *h, struct stream *s, const struct 
 		heap_note_capture(h, s, capture);
 }
 
+/* Asks whether a free in the stream's order is part of a capture. The caller counts as one of its recorders. */
+bool heap_is_in_capture(trz_heap *h, const struct stream *s, uint64_t capture);
+
+/* Notes the answer for the free with this ticket: what captures free, later captures may have. */
+static inline void heap_note_in_capture_locked(struct lane *l, uint64_t capture, bool is_in, uint64_t sequence)
+{
+	if (l->serving != capture)
+		return;
+	if (is_in)
+		l->clean = max_u64(l->clean, sequence);
+	else
+		l->serving = 0;
+}
+
+/* Whether captures have left memory in the stream's captured lanes of a pool; and gives that to its other lanes, which
+ * are about to serve it outside of captures. */
+bool heap_captures_left_locked(const struct pool *p, const struct stream *s);
+void heap_leave_captures(trz_heap *h, struct pool *p, const struct stream *s);
+
 /* The lane that serves what the present capture of a stream allocates from a pool. NULL: no host memory. */
 struct lane *heap_capture_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned dedicated);
 

@@ -19,6 +19,13 @@ static inline bool heap_block_passed(const struct block *b)
 	return ticket_passed(&b->home->stream->tickets, b->sequence);
 }
 
+/* Whether captures alone have used a free block since it last passed, so that a capture of its home's stream may have
+ * it (capture.c). */
+static inline bool heap_block_is_clean(const struct block *b)
+{
+	return b->sequence <= b->home->clean;
+}
+
 /* Makes a block free in its home: joins it with free neighbours of the same home and indexes it.
  * `sequence` is the ticket of its last use. Returns the block that it is, or has become a part of. */
 struct block *heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence);

@@ -90,20 +90,29 @@ static struct block *rest_locked(trz_heap *h, struct block *b)
 	return heap_free_block_locked(h, b, b->sequence);
 }
 
-/* The heir of a block. With `one`, all free blocks that have passed go to the same heir, the first that gets one: a
- * tile of which several streams had parts then lies in one free block, and can move to another pool. */
-static struct lane *heir_of(const struct block *b, struct lane **one)
+/* Which memory goes to the heirs. */
+enum handing {
+	HAND_POOL,                   /* all of the pool, which ends */
+	HAND_LANES,                  /* all of the lanes that have heirs */
+	HAND_USED                    /* the same, except what is free for any capture */
+};
+
+/* The heir of a block. Of a pool that ends, all free blocks that have passed go to the same heir, the first that gets
+ * one: a tile of which several streams had parts then lies in one free block, and can move to another pool. */
+static struct lane *heir_of(const struct block *b, enum handing how, struct lane **one)
 {
 	struct lane *heir = b->home ? b->home->heir : NULL;
-	if (!heir || !one || heir->dedicated || b->state != BLOCK_FREE || !heap_block_passed(b))
+	if (!heir || (how == HAND_USED && b->state == BLOCK_FREE && (heap_block_passed(b) || heap_block_is_clean(b))))
+		return NULL;
+	if (how != HAND_POOL || heir->dedicated || b->state != BLOCK_FREE || !heap_block_passed(b))
 		return heir;
 	if (!*one)
 		*one = heir;
 	return *one;
 }
 
-/* Gives the lanes' memory in a window to their heirs; `all`: the pool ends. */
-static void hand_over(trz_heap *h, struct window *w, bool all)
+/* Gives the lanes' memory in a window to their heirs. */
+static void hand_over(trz_heap *h, struct window *w, enum handing how)
 {
 	HEAP_GROWTH_LOCKED(h);
 	struct lane *one = NULL;
@@ -114,7 +123,7 @@ static void hand_over(trz_heap *h, struct window *w, bool all)
 			b = rest_locked(h, b);
 			done = 0;
 		}
-		struct lane *to = heir_of(b, all ? &one : NULL);
+		struct lane *to = heir_of(b, how, &one);
 		next = b->next;
 		if (to && next && next->state == BLOCK_FREE && next->home == to)
 			next = next->next;  /* that one may join with this */
@@ -147,7 +156,7 @@ static void dissolve(trz_heap *h, struct pool *p)
 	for (int kind = 0; kind < KINDS; kind++)
 		for (struct window *w = h->windows[kind]; w; w = w->next)
 			if (w->pool == p) {
-				hand_over(h, w, true);
+				hand_over(h, w, HAND_POOL);
 				w->pool = NULL;
 			}
 	drop_lanes(h, p);
@@ -180,7 +189,7 @@ static void forget_heirs_locked(struct pool *p)
 		l->heir = NULL;
 }
 
-void heap_merge_captured_lanes(trz_heap *h, struct pool *p, const struct stream *s)
+void heap_merge_captured_lanes(trz_heap *h, struct pool *p, const struct stream *s, bool all)
 {
 	HEAP_GROWTH_LOCKED(h);
 	heap_lock(h);
@@ -189,7 +198,7 @@ void heap_merge_captured_lanes(trz_heap *h, struct pool *p, const struct stream 
 	for (int kind = 0; kind < KINDS && any; kind++)
 		for (struct window *w = h->windows[kind]; w; w = w->next)
 			if (w->pool == p)
-				hand_over(h, w, false);
+				hand_over(h, w, all ? HAND_LANES : HAND_USED);
 	heap_lock(h);
 	forget_heirs_locked(p);
 	heap_unlock(h);

@@ -7,8 +7,9 @@
 
 #include "heap/heap.h"
 
-/* Gives the memory of a stream's captured lanes in a pool to its other lanes there. */
-void heap_merge_captured_lanes(trz_heap *h, struct pool *p, const struct stream *s);
+/* Gives the memory of a stream's captured lanes in a pool to its other lanes there; without `all`, what is free for any
+ * capture stays. */
+void heap_merge_captured_lanes(trz_heap *h, struct pool *p, const struct stream *s, bool all);
 
 /* Notes what the pools that have ended since the last poll must await. If that took a deputy, asks at once whether it
  * has passed. */

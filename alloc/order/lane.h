@@ -16,6 +16,8 @@ struct lane {
 	struct pool *pool;               /* NULL: the default pool */
 	uint8_t dedicated;               /* const; DEDICATED_*; 0: packed memory */
 	bool captured;                   /* it serves captures that began before the stream had settled (capture.c) */
+	uint64_t serving;                /* the capture that it has served; 0: none, or a free has found that it is over */
+	uint64_t clean;                  /* free blocks with tickets up to this one were last used in captures */
 	struct lane *heir;               /* the lane that its memory is being given to; every writer also holds the
 	                                  * growth lock */
 	struct fit fit[PARTS];           /* its free blocks, ... */

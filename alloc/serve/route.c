@@ -67,6 +67,11 @@ static struct lane *find_lane(trz_heap *h, struct stream *s, struct pool *p, uns
 	if (LIKELY(!p && !dedicated))
 		return &s->lane;
 	heap_lock(h);
+	if (UNLIKELY(p && !captured && heap_captures_left_locked(p, s))) {
+		heap_unlock(h);
+		heap_leave_captures(h, p, s);
+		heap_lock(h);
+	}
 	if (p)
 		p->pinned |= captured;
 	struct lane *l = UNLIKELY(captured) ? heap_capture_lane_locked(h, s, p, dedicated)

@@ -9,6 +9,7 @@
 #include <assert.h>
 
 #include "error.h"
+#include "heap/capture.h"
 #include "heap/carve.h"
 #include "heap/events.h"
 #include "heap/pending.h"
@@ -532,15 +533,29 @@ static void cover_if_due(trz_heap *h, struct stream *s, uint64_t sequence, uint6
 		cover(h, s, first, sequence);
 }
 
-/* Frees a block whose free ends a batch. The event is recorded outside the lock, before any thread can reuse the block,
- * so that it covers nothing that came after the free. */
-static void free_with_event(trz_heap *h, struct block *b, struct stream *on, uint64_t first, uint64_t sequence)
+/* The capture that a free may be part of, if its lane has served one: the driver is to be asked, and the free counts as
+ * a recorder. 0: none. */
+static uint64_t begin_asking_locked(const struct lane *l)
+{
+	return UNLIKELY(l->serving) && stream_begin_record(l->stream) ? l->serving : 0;
+}
+
+/* Frees a block whose free ends a batch (`first`), or may be part of a capture. The driver is called outside the lock,
+ * before any thread can reuse the block, so that an event covers nothing that came after the free. */
+static void free_with_calls(trz_heap *h, struct block *b, struct stream *on, uint64_t first, uint64_t sequence,
+                            uint64_t capture)
 {
 	assert(b->state == BLOCK_BUSY);
-	trz_event event = record_exact(h, on);
+	trz_event event = first ? record_exact(h, on) : NULL;
+	bool captured = capture && heap_is_in_capture(h, on, capture);
 	heap_lock(h);
 	struct event_pool *p = on->events;
-	event = note_exact_locked(h, on, first, sequence, event);
+	if (first)
+		event = note_exact_locked(h, on, first, sequence, event);
+	if (capture) {
+		stream_end_record(on);
+		heap_note_in_capture_locked(b->home, capture, captured, sequence);
+	}
 	level_sub(&h->counters.idle_bytes, b->size);
 	heap_free_block_locked(h, b, sequence);
 	heap_unlock(h);
@@ -606,8 +621,8 @@ static FLAT NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block 
 		heap_unlock(h);
 		return serve_complain(h, address, TRZ_ERROR_HOST_MEMORY);
 	}
-	struct lane *home = on && on != b->home->stream ? heap_lane_locked(h, on, lane_pool(b->home), b->home->dedicated)
-	                                                : b->home;
+	bool moves = on && on != b->home->stream;
+	struct lane *home = moves ? heap_lane_locked(h, on, lane_pool(b->home), b->home->dedicated) : b->home;
 	if (!home) {
 		heap_unlock(h);
 		return serve_complain(h, address, TRZ_ERROR_HOST_MEMORY);
@@ -622,14 +637,15 @@ static FLAT NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block 
 		return TRZ_OK;
 	}
 	uint64_t first = begin_cover_locked(h, on, sequence, b->size);
-	if (!first) {
+	uint64_t capture = moves ? 0 : begin_asking_locked(home);
+	if (!first && !capture) {
 		heap_free_block_locked(h, b, sequence);
 		heap_unlock(h);
 		return TRZ_OK;
 	}
 	level_add(&h->counters.idle_bytes, b->size);
 	heap_unlock(h);
-	free_with_event(h, b, on, first, sequence);
+	free_with_calls(h, b, on, first, sequence, capture);
 	return TRZ_OK;
 }
 

@@ -71,17 +71,21 @@ static struct block *next_locked(trz_heap *h, const struct fit *f, const struct 
 	return heap_rest(h, steps, 1) ? fit_from(f, size, address + 1) : fit_next(f, b);
 }
 
-/* Whether the lane's stream follows the last use of another lane's free block, so that it can have the block. */
+/* Whether the lane's stream follows the last use of another lane's free block, so that it can have the block; or the
+ * lane serves captures, and the stream's captures alone have used the block. */
 static bool is_ordered(const struct lane *l, const struct block *b)
 {
-	return stream_follows(l->stream, b->home->stream, b->sequence);
+	bool clean = l->captured && b->home->stream == l->stream && heap_block_is_clean(b);
+	return clean || stream_follows(l->stream, b->home->stream, b->sequence);
 }
 
-/* The ticket of such a block in its new home: 0 if its old one has passed. Else a new one, which comes after what the
- * stream follows, so that once it has passed, that has, too. */
+/* The ticket of such a block in its new home: 0 if its old one has passed; its own if the stream is the same. Else a
+ * new one, which comes after what the stream follows, so that once it has passed, that has, too. */
 static uint64_t ticket_of_ordered_locked(struct lane *l, const struct block *b)
 {
-	return heap_block_passed(b) ? 0 : ticket_take(&l->stream->tickets);
+	if (heap_block_passed(b))
+		return 0;
+	return b->home->stream == l->stream ? b->sequence : ticket_take(&l->stream->tickets);
 }
 
 /* The best fit among the other lanes' free blocks whose last use the lane's stream follows. */

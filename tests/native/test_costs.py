@@ -5,7 +5,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from native_process import PRELOAD, run
+from native_process import PRELOAD, WORKS, run
 
 PRELOADED = {"LD_PRELOAD": PRELOAD}
 
@@ -24,6 +24,13 @@ class Costs(unittest.TestCase):
                 with self.subTest(way, free=free):
                     ours = self.driver_time(way, {**PRELOADED, "TERRAZZO_NATIVE": f"free:{free}"})
                     self.assertGreaterEqual(self.driver_time(way, {}), least * ours)
+
+    def test_graphs_captured_behind_work_hold_no_more(self):
+        for work in WORKS:
+            with self.subTest(**work):
+                bare, ours = (run("captures", "20", "28", variables=variables, **work) for variables in ({}, PRELOADED))
+                self.assertEqual((bare.returncode, ours.returncode), (0, 0), bare.stderr + ours.stderr)
+                self.assertLessEqual(int(ours.stdout.split()[0]), int(bare.stdout.split()[0]))
 
     def test_a_soak_leaves_nothing(self):
         for seed in ("1", "2"):

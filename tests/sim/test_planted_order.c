@@ -329,6 +329,30 @@ static void test_worlds_notice_captures_of_memory_in_use(void **state)
 	assert_text(noticed, "violation");
 }
 
+/* The bug: when the heap asks whether a stream is being captured, all that has been freed by then counts as freed in
+ * captures. */
+static trz_status clean_and_ask(void *self, trz_context context, trz_stream stream, trz_capture_status *status,
+                                uint64_t *id)
+{
+	for (struct pool *p = world.heap ? world.heap->pools : NULL; p; p = p->next)
+		for (struct lane *l = p->lanes; l; l = l->pool_next)
+			l->clean = l->stream->tickets.newest;
+	return world.watch.stream_capture(self, context, stream, status, id);
+}
+
+static void make_clean(trz_driver *driver)
+{
+	driver->stream_capture = clean_and_ask;
+}
+
+static void test_worlds_notice_captures_of_memory_that_is_not_clean(void **state)
+{
+	(void)state;
+	const char *noticed = first_noticed(make_clean, has_graphs, NULL, 600);
+	assert_non_null(noticed);
+	assert_text(noticed, "violation");
+}
+
 /* ---- addresses laid anew --------------------------------------------------------------------------------- */
 
 /* The bug: the driver under the heap moves memory behind an address, as a heap that broke law L10 would. */
@@ -502,6 +526,7 @@ int main(void)
 		cmocka_unit_test(test_the_watch_notices_an_exported_tile_that_is_returned),
 		cmocka_unit_test(test_worlds_notice_a_pool_page_given_away),
 		cmocka_unit_test(test_worlds_notice_captures_of_memory_in_use),
+		cmocka_unit_test(test_worlds_notice_captures_of_memory_that_is_not_clean),
 		cmocka_unit_test(test_the_watch_notices_an_address_laid_anew),
 		cmocka_unit_test(test_the_device_notices_a_graph_with_an_address_laid_anew),
 		cmocka_unit_test(test_worlds_notice_slots_without_tickets),

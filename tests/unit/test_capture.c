@@ -399,6 +399,103 @@ static void test_a_capture_that_is_not_announced(void **state)
 	scene_close(&c);
 }
 
+/* ---- captures one after the other, behind work that goes on ---- */
+
+static uint64_t reserved(const struct scene *c)
+{
+	return rig_stat(&c->r, "reserved_bytes.all.current");
+}
+
+/* Captures a graph whose memory is all freed in it. Returns the address of its largest block. */
+static void *capture_one(struct scene *c, sim_graph *graph)
+{
+	void *p[SIZES];
+	scene_begin(c);
+	for (int i = 0; i < SIZES; i++)
+		p[i] = scene_capture(c, scene_sizes[i]);
+	for (int i = 0; i < SIZES; i++)
+		rig_free(&c->r, p[i]);
+	scene_end(c);
+	*graph = c->graph;
+	return p[SIZES - 1];
+}
+
+enum { CAPTURES = 20 };
+
+/* Launches all but the last, whose launch ends the scene, one after the other. */
+static void close_captures(struct scene *c, const sim_graph *graphs, int n)
+{
+	for (int i = 0; i < n; i++) {
+		if (i < n - 1) {
+			assert_ok(sim_graph_launch(c->r.s, c->r.c, graphs[i], c->launcher));
+			assert_ok(sim_graph_destroy(c->r.s, c->r.c, graphs[i]));
+		}
+	}
+	c->graph = graphs[n - 1];
+	scene_close(c);
+}
+
+static void test_captures_share_what_they_free(void **state)
+{
+	(void)state;
+	struct scene c;
+	sim_graph graphs[CAPTURES];
+	scene_open(&c);
+	scene_block(&c);
+	void *first = capture_one(&c, &graphs[0]);
+	uint64_t before = reserved(&c);
+	for (int i = 1; i < CAPTURES; i++) {
+		assert_ptr_equal(capture_one(&c, &graphs[i]), first);
+		rig_free(&c.r, rig_alloc(&c.r, MIB(2), c.stream));  /* the heap sees the stream outside of captures, too */
+	}
+	assert_true(reserved(&c) <= before + MIB(12));  /* the other memory of the stream, and small memory */
+	close_captures(&c, graphs, CAPTURES);
+}
+
+/* Whether the stream has settled changes from capture to capture. */
+static void test_captures_share_whether_settled_or_not(void **state)
+{
+	(void)state;
+	struct scene c;
+	sim_graph graphs[CAPTURES];
+	uint64_t before = 0;
+	scene_open(&c);
+	for (int i = 0; i < CAPTURES; i++) {
+		if (i % 2 == 0)
+			scene_block(&c);
+		capture_one(&c, &graphs[i]);
+		before = i == 1 ? reserved(&c) : before;
+		set(&c.go);
+		if (i % 2 == 0)
+			rig_sync(&c.r);
+	}
+	assert_true(reserved(&c) <= before + MIB(4));
+	close_captures(&c, graphs, CAPTURES);
+}
+
+/* What captures have left serves the program as well, and once the program has used it, no capture before that has
+ * passed. */
+static void test_what_the_program_uses_is_no_longer_for_captures(void **state)
+{
+	(void)state;
+	struct scene c;
+	sim_graph graphs[4];
+	scene_open(&c);
+	scene_block(&c);
+	void *first = capture_one(&c, &graphs[0]);
+	assert_ptr_equal(capture_one(&c, &graphs[1]), first);
+	uint64_t before = reserved(&c);
+	void *p = scene_alloc(&c, MIB(20));
+	assert_int_equal(reserved(&c), before);
+	assert_ptr_equal(p, first);
+	scene_use(&c, p, MIB(20));
+	rig_free(&c.r, p);
+	void *other = capture_one(&c, &graphs[2]);
+	assert_ptr_not_equal(other, first);
+	assert_ptr_equal(capture_one(&c, &graphs[3]), other);
+	close_captures(&c, graphs, 4);
+}
+
 /* ---- a capture that begins between the heap's question and its record ---- */
 
 static struct overlay racing;
@@ -497,6 +594,9 @@ int main(void)
 		cmocka_unit_test(test_what_a_capture_has_left_may_be_in_use),
 		cmocka_unit_test(test_a_stream_that_settles_late),
 		cmocka_unit_test(test_a_capture_that_is_not_announced),
+		cmocka_unit_test(test_captures_share_what_they_free),
+		cmocka_unit_test(test_captures_share_whether_settled_or_not),
+		cmocka_unit_test(test_what_the_program_uses_is_no_longer_for_captures),
 		cmocka_unit_test(test_a_capture_that_begins_meanwhile),
 		cmocka_unit_test(test_a_capture_that_a_free_would_break),
 	};
