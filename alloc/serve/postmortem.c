@@ -366,13 +366,19 @@ static void put_growth(trz_heap *h, struct evidence *e)
 		                                         .seconds = when.seconds};
 }
 
-static void put_request(trz_heap *h, const struct facts *f, struct evidence *e)
+static void put_size(const struct facts *f, struct evidence *e)
 {
 	e->failed = f->info.requested != 0;
 	if (!e->failed)
 		return;
 	e->requested = f->info.requested;
 	e->needed = f->needed;
+}
+
+static void put_request(trz_heap *h, const struct facts *f, struct evidence *e)
+{
+	if (!e->failed)
+		return;
 	e->stream = (uint64_t)(uintptr_t)f->info.stream;
 	e->pool = f->pool;
 	e->category = (enum evidence_category)f->category;
@@ -424,7 +430,6 @@ static void put_shared_limit(const trz_shared_limit *shared, const trz_oom_info 
 
 static void put_device(trz_heap *h, const struct facts *f, struct evidence *e)
 {
-	struct nvml_usage usage;
 	e->device = h->driver.device;
 	e->device_total = f->info.device_total;
 	e->device_free = f->info.device_free;
@@ -433,6 +438,12 @@ static void put_device(trz_heap *h, const struct facts *f, struct evidence *e)
 	if (f->info.limit)
 		e->limit = f->info.limit;
 	put_shared_limit(&f->shared, &f->info, e);
+}
+
+/* What only NVIDIA's management library knows, which takes a while. */
+static void put_processes(trz_heap *h, const struct facts *f, struct evidence *e)
+{
+	struct nvml_usage usage;
 	if (!nvml_ask(&h->driver, &usage))
 		return;
 	e->other_processes = usage.others;
@@ -461,12 +472,11 @@ static void put_memory(const struct facts *f, struct evidence *e)
 	e->peak_reserved = f->peak_reserved;
 }
 
-/* Makes evidence and verdict of r->facts. No lock is held. */
-static void judge(trz_heap *h, struct reporter *r)
+/* Begins evidence of r->facts, with what they tell of memory. */
+static void begin_evidence(trz_heap *h, struct reporter *r)
 {
 	struct evidence *e = &r->evidence;
 	char name[32];
-	r->weights = (struct weights){.known = false};
 	snprintf(name, sizeof name, "process %d", (int)getpid());
 	evidence_init(e, EVIDENCE_HEAP, "");
 	e->source_name = evidence_keep(e, name);
@@ -476,10 +486,27 @@ static void judge(trz_heap *h, struct reporter *r)
 	e->rank = r->rank;
 	put_device(h, &r->facts, e);
 	put_memory(&r->facts, e);
+	put_size(&r->facts, e);
+}
+
+/* Makes evidence and verdict of r->facts. No lock is held. */
+static void judge(trz_heap *h, struct reporter *r)
+{
+	struct evidence *e = &r->evidence;
+	r->weights = (struct weights){.known = false};
+	begin_evidence(h, r);
+	put_processes(h, &r->facts, e);
 	put_request(h, &r->facts, e);
 	put_holders(h, r);
 	put_growth(h, e);
 	verdict_find(e, &r->verdict);
+}
+
+/* The same by memory alone, which takes no time to speak of: for failures that are not reported. */
+static void judge_briefly(trz_heap *h, struct reporter *r)
+{
+	begin_evidence(h, r);
+	verdict_find(&r->evidence, &r->verdict);
 }
 
 /* ---- printing ---- */
@@ -507,35 +534,72 @@ static bool is_new(struct reporter *r, const struct facts *f)
 	return true;
 }
 
-static void print_failure(trz_heap *h, struct reporter *r)
+/* The error of the failure that r->facts are of says what the verdict says. */
+static void agree(const struct reporter *r)
 {
-	r->facts = *oom_thread_facts();
-	if (!r->facts.info.requested || r->facts.heap != h->serial || !is_new(r, &r->facts))
+	char before[ERROR_TEXT_BYTES], reason[192];
+	const struct facts *f = &r->facts;
+	const struct verdict *v = &r->verdict;
+	const struct evidence_growth *leak = verdict_leak(&r->evidence);
+	if (!f->reason_at || v->kind == VERDICT_UNKNOWN)
 		return;
-	judge(h, r);
+	uint64_t kept = v->kind == VERDICT_OTHER_PROCESS ? v->others : v->kind == VERDICT_POOL ? r->evidence.free_pools
+	              : v->kind == VERDICT_LEAK && leak ? leak->live : 0;
+	uint64_t missing = f->info.missing ? f->info.missing : evidence_or_zero(v->short_bytes);
+	snprintf(before, sizeof before, "%s", trz_last_error());
+	oom_advise(v->kind, f, missing, kept, reason, sizeof reason);
+	trz_fail(TRZ_ERROR_OUT_OF_MEMORY, "%.*s%s%s", (int)f->reason_at, before, reason,
+	         before + f->reason_at + f->reason_bytes);
+}
+
+static void print_report(struct reporter *r)
+{
 	r->used = 0;
 	keep_text(r, "terrazzo: ", 10);
 	oom_report_text(&r->evidence, &r->verdict, keep_text, r);
 	trz_tell_text(r->text, r->used);
 }
 
-void postmortem_print(trz_heap *h)
+/* Reports the thread's newest failure, if it is new and its report is wanted. Otherwise judges it `briefly`, or not at
+ * all. */
+static void tell_failure(trz_heap *h, struct reporter *r, bool wanted, bool briefly)
 {
 	char text[ERROR_TEXT_BYTES];
-	int error = errno;
-	if (!h->config.oom_report || !begin(h->reporter))
+	r->facts = *oom_thread_facts();
+	if (!r->facts.info.requested || r->facts.heap != h->serial)
+		return;
+	bool prints = wanted && h->config.oom_report && is_new(r, &r->facts);
+	if (!prints && !briefly)
 		return;
 	snprintf(text, sizeof text, "%s", trz_last_error());
-	print_failure(h, h->reporter);
+	if (prints) {
+		judge(h, r);
+		print_report(r);
+	} else {
+		judge_briefly(h, r);
+	}
 	trz_fail(TRZ_ERROR_OUT_OF_MEMORY, "%s", text);
-	end(h->reporter);
+	agree(r);
+}
+
+static void tell(trz_heap *h, bool wanted, bool briefly)
+{
+	int error = errno;
+	if (begin(h->reporter)) {
+		tell_failure(h, h->reporter, wanted, briefly);
+		end(h->reporter);
+	}
 	errno = error;
+}
+
+void postmortem_print(trz_heap *h)
+{
+	tell(h, true, false);
 }
 
 trz_status postmortem_failed(trz_heap *h, trz_status status)
 {
-	if (!heap_thread.holds_reports)
-		postmortem_print(h);
+	tell(h, !heap_thread.holds_reports, true);
 	return status;
 }
 

@@ -14,8 +14,8 @@ trz_status postmortem_open(trz_heap *h);
 
 /* The calling thread's request has failed for good: prints the report to standard error, if the option asks for it, the
  * thread does not hold reports back, and none has been printed for this call site and about this size. Returns the
- * status; the error text stays as it is. Takes locks, so none may be held. Prints nothing while another thread's report
- * is being made, which may wait for something that this thread holds. */
+ * status; the error text then ends with the verdict's reason. Takes locks, so none may be held. Does nothing while
+ * another thread's report is being made, which may wait for something that this thread holds. */
 trz_status postmortem_failed(trz_heap *h, trz_status status);
 
 /* The same, whether or not the thread holds reports back. */

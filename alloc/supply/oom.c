@@ -279,25 +279,60 @@ static bool is_shared_limit(const trz_oom_info *i, const trz_shared_limit *share
 	       (!shared->device_total || shared->device_free - min_u64(left, shared->device_free) >= i->missing);
 }
 
-/* The reason for the failure, and the remedy. */
-static void explain(trz_heap *h, const struct lane *l, const trz_oom_info *i, char *text, size_t size)
+static bool is_own_limit(const trz_oom_info *i)
 {
-	char missing[SIZE_TEXT_BYTES], advice[] = "free something, use a smaller batch, or";
-	size_text(i->missing, missing);
-	if (i->requested > i->device_total && !is_shared_limit(i, &thread_failure.shared))
-		snprintf(text, size, "the device is full, %s short: no device of this size can serve that", missing);
-	else if (i->missing && i->limit && i->limit - min_u64(i->limit, i->reserved) < i->device_free)
-		snprintf(text, size, "the heap's limit is reached, %s short: %s raise the limit", missing, advice);
-	else if (i->missing && is_shared_limit(i, &thread_failure.shared))
-		snprintf(text, size, "a limit is reached, %s short: %s raise it", missing, advice);
-	else if (i->missing)
-		snprintf(text, size, "the device is full, %s short: %s find what else uses the device", missing, advice);
-	else if (unfinished(h, l))
+	return i->limit && i->limit - min_u64(i->limit, i->reserved) < i->device_free;
+}
+
+/* The reason by the sums alone. */
+static enum verdict_kind reason(trz_heap *h, const struct lane *l, const struct facts *f)
+{
+	const trz_oom_info *i = &f->info;
+	bool shared = is_shared_limit(i, &f->shared);
+	if (i->requested > i->device_total && !shared)
+		return VERDICT_TOO_LARGE;
+	if (i->missing)
+		return is_own_limit(i) || shared ? VERDICT_LIMIT : VERDICT_FULL;
+	return unfinished(h, l) ? VERDICT_OTHER_STREAM : VERDICT_FRAGMENTED;
+}
+
+void oom_advise(enum verdict_kind kind, const struct facts *f, uint64_t missing, uint64_t kept, char *text,
+                size_t size)
+{
+	char lack[SIZE_TEXT_BYTES], most[SIZE_TEXT_BYTES], advice[] = "free something, use a smaller batch, or";
+	size_text(missing, lack);
+	size_text(kept, most);
+	switch (kind) {
+	case VERDICT_TOO_LARGE:
+		snprintf(text, size, "the device is full, %s short: no device of this size can serve that", lack);
+		break;
+	case VERDICT_LIMIT:
+		snprintf(text, size, "%s limit is reached, %s short: %s raise %s", is_own_limit(&f->info) ? "the heap's" : "a",
+		         lack, advice, is_own_limit(&f->info) ? "the limit" : "it");
+		break;
+	case VERDICT_OTHER_PROCESS:
+		snprintf(text, size, "other processes have about %s of the device, %s short: end them, or use another device",
+		         most, lack);
+		break;
+	case VERDICT_LEAK:
+		snprintf(text, size, "%s of what is held grows with the program's steps, %s short: free or bound it", most,
+		         lack);
+		break;
+	case VERDICT_POOL:
+		snprintf(text, size, "other pools keep %s free, %s short: release them, or capture graphs with one shared pool",
+		         most, lack);
+		break;
+	case VERDICT_OTHER_STREAM:
 		snprintf(text, size, "free memory is fragmented by unfinished work of other streams or live blocks in the same "
 		                     "tiles: synchronise, or free more");
-	else
+		break;
+	case VERDICT_FRAGMENTED:
 		snprintf(text, size, "free memory is fragmented by live blocks in the same tiles: free more, or use a smaller "
 		                     "batch");
+		break;
+	default:
+		snprintf(text, size, "the device is full, %s short: %s find what else uses the device", lack, advice);
+	}
 }
 
 /* The streams that the stream waited for; "" if it did not wait. */
@@ -336,6 +371,13 @@ static const char *bounds_text(const trz_oom_info *i, const struct facts *f, cha
 	return text;
 }
 
+/* Where the last words of a text begin; 0: it has been cut. */
+static size_t begin_of(const char *text, const char *last)
+{
+	size_t all = strlen(text), size = strlen(last);
+	return all > size && strcmp(text + all - size, last) == 0 ? all - size : 0;
+}
+
 /* One line: the request, where the memory is, the remedy. */
 static trz_status report(struct climb *c, trz_status status)
 {
@@ -354,18 +396,21 @@ static trz_status report(struct climb *c, trz_status status)
 	h->last_oom = i;
 	pthread_mutex_unlock(&h->oom_lock);
 	size_text(i.pinned, pinned);
-	explain(h, l, &i, why, sizeof why);
-	return trz_fail(status,
-	                "%s requested on device %d: %s of %s is free there%s; this heap has reserved %s, callers hold "
-	                "%s of it, %s is free%s%s%s, and %s is the most it could serve now%s; %s",
-	                size_text(d->size, asked), h->driver.device,
-	                size_text(real ? shared->device_free : i.device_free, free_text),
-	                size_text(real ? shared->device_total : i.device_total, total),
-	                bounds_text(&i, &thread_failure, bounds, sizeof bounds), size_text(i.reserved, reserved),
-	                size_text(i.allocated, held),
-	                size_text(i.cached, cached), i.pinned ? " (" : "", i.pinned ? pinned : "",
-	                i.pinned ? " of that held for graphs in private pools)" : "", size_text(i.largest, largest),
-	                wait_text(&i, waited, sizeof waited), why);
+	oom_advise(reason(h, l, &thread_failure), &thread_failure, i.missing, 0, why, sizeof why);
+	trz_fail(status,
+	         "%s requested on device %d: %s of %s is free there%s; this heap has reserved %s, callers hold "
+	         "%s of it, %s is free%s%s%s, and %s is the most it could serve now%s; %s",
+	         size_text(d->size, asked), h->driver.device,
+	         size_text(real ? shared->device_free : i.device_free, free_text),
+	         size_text(real ? shared->device_total : i.device_total, total),
+	         bounds_text(&i, &thread_failure, bounds, sizeof bounds), size_text(i.reserved, reserved),
+	         size_text(i.allocated, held),
+	         size_text(i.cached, cached), i.pinned ? " (" : "", i.pinned ? pinned : "",
+	         i.pinned ? " of that held for graphs in private pools)" : "", size_text(i.largest, largest),
+	         wait_text(&i, waited, sizeof waited), why);
+	thread_failure.reason_at = begin_of(trz_last_error(), why);
+	thread_failure.reason_bytes = strlen(why);
+	return status;
 }
 
 trz_status oom_report(trz_heap *h, const struct demand *d, trz_status status)
@@ -424,10 +469,12 @@ bool oom_ask(trz_heap *h, trz_status status)
 	if (!callback || in_callback)
 		return false;
 	snprintf(text, sizeof text, "%s", trz_last_error());
-	trz_oom_info info = thread_failure.info;
+	struct facts failure = thread_failure;
+	trz_oom_info info = failure.info;
 	in_callback = true;
 	bool again = callback(user, &info);
 	in_callback = false;
-	trz_fail(status, "%s", text);  /* the callback's own calls may have set another text */
+	thread_failure = failure;  /* the callback's own calls may have failed, too */
+	trz_fail(status, "%s", text);
 	return again;
 }

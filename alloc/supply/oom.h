@@ -7,6 +7,7 @@
 
 #include "supply/demand.h"
 #include "supply/facts.h"
+#include "verdict.h"
 
 /* Whether more memory, or address space, would have helped. */
 bool oom_is_want_of_memory(trz_status status);
@@ -29,6 +30,11 @@ trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct 
 
 /* Keeps the facts of a failed demand for trz_last_oom and sets the error text. Returns the status. */
 trz_status oom_report(trz_heap *h, const struct demand *d, trz_status status);
+
+/* The last words of a failure's error text: the reason, and what helps. oom_report() writes those of the reason that
+ * the sums suggest. `kept`: what other processes or pools have, or leaks. */
+void oom_advise(enum verdict_kind kind, const struct facts *f, uint64_t missing, uint64_t kept, char *text,
+                size_t size);
 
 /* Counts a request that has failed for good, in the statistics and in the history. */
 void oom_count(trz_heap *h, const struct demand *d);

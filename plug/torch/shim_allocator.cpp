@@ -94,11 +94,11 @@ void Allocator::reject(size_t size, DeviceIndex device, const trz_oom_info &info
 void Allocator::refuse(trz_status status, size_t size, DeviceIndex device)
 {
 	TORCH_CHECK(trz_torch_is_want_of_memory(status), "terrazzo: ", trz_torch_last_error());
-	std::string text = trz_torch_oom_text(device, size);
-	TORCH_CHECK_WITH(OutOfMemoryError, size < TRZ_TORCH_TOO_LARGE, "CUDA out of memory. ", text);
 	trz_heap *heap = heap_of(device);
 	if (status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT)
-		trz_print_failure(heap);
+		trz_print_failure(heap);  /* and the error's text says what the report says */
+	std::string text = trz_torch_oom_text(device, size);
+	TORCH_CHECK_WITH(OutOfMemoryError, size < TRZ_TORCH_TOO_LARGE, "CUDA out of memory. ", text);
 	Statistics now(heap);
 	trz_oom_info info;
 	trz_torch_oom_info(device, size, &info);

@@ -330,8 +330,8 @@ static void test_a_limit_before_the_driver(void **state)
 	assert_text(trz_last_error(), " short: ");
 	assert_error(trz_alloc(r.heap, MIB(300), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "a limit is reached, ");
 	assert_text(trz_last_error(), " short: ");
-	limit.device_free = MIB(20);  /* the device is full, too */
-	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "what else uses the device");
+	limit.device_free = MIB(20);  /* others have the rest of the device, too */
+	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "; other processes have ");
 	limit.limit = 0;
 	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "what else uses the device");
 	assert_null(strstr(trz_last_error(), "a limit of"));
@@ -395,6 +395,16 @@ static bool make_it_worse(void *user, const trz_oom_info *info)
 	return false;
 }
 
+/* The first part of a report is its first line. */
+static bool tells_the_outer(void *user, const char *text, size_t size)
+{
+	char line[256];
+	(void)user;
+	snprintf(line, sizeof line, "%.*s", (int)size, text);
+	assert_text(line, "100.00 MiB asked for");
+	return false;
+}
+
 static void test_a_callback_that_fails_itself(void **state)
 {
 	(void)state;
@@ -404,6 +414,7 @@ static void test_a_callback_that_fails_itself(void **state)
 	assert_ok(trz_set_oom_callback(r.heap, make_it_worse, r.heap));
 	assert_error(trz_alloc(r.heap, MIB(100), MIB(2), NULL, &p), TRZ_ERROR_OUT_OF_MEMORY, "100.00 MiB requested");
 	assert_int_equal(depth, 1);
+	assert_status(trz_report(r.heap, TRZ_REPORT_FAILURE, tells_the_outer, NULL), TRZ_ERROR_IO);
 	assert_ok(trz_set_oom_callback(r.heap, NULL, NULL));
 	assert_status(trz_alloc(r.heap, MIB(100), MIB(2), NULL, &p), TRZ_ERROR_OUT_OF_MEMORY);
 	assert_ok(trz_last_oom(r.heap, &info));

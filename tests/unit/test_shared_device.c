@@ -144,12 +144,57 @@ static void test_what_refuses(void **state)
 	take(&o, GIB(3));
 	rig_open_heap(&r, NULL);
 	assert_ok(trz_set_limit(r.heap, GIB(2)));
-	assert_error(trz_alloc(r.heap, GIB(1) + MIB(500), 0, NULL, &p), TRZ_ERROR_OUT_OF_MEMORY, "the device is full, ");
+	assert_error(trz_alloc(r.heap, GIB(1) + MIB(500), 0, NULL, &p), TRZ_ERROR_OUT_OF_MEMORY,
+	             "other processes have about 2.00 GiB of the device, ");
 	assert_text(trz_last_error(), " short: ");
 	leave(&o);
 	assert_error(trz_alloc(r.heap, GIB(2) + MIB(500), 0, NULL, &p), TRZ_ERROR_LIMIT, "limit");
 	p = rig_alloc(&r, GIB(1) + MIB(500), NULL);
 	assert_error(trz_alloc(r.heap, GIB(1), 0, NULL, &p), TRZ_ERROR_LIMIT, "limit");
+	rig_close(&r);
+}
+
+struct text {
+	char bytes[1 << 15];
+	size_t used;
+};
+
+static bool keep(void *user, const char *text, size_t size)
+{
+	struct text *t = user;
+	assert_true(t->used + size < sizeof t->bytes);
+	memcpy(t->bytes + t->used, text, size);
+	t->used += size;
+	return true;
+}
+
+/* Enough is free in pieces between live blocks, but another process has far more: the error says what the report says,
+ * the second time, too, when no report is printed. */
+static void test_the_error_says_what_the_report_says(void **state)
+{
+	(void)state;
+	enum { PIECES = 400 };
+	struct rig r = rig_machine((sim_config){.capacity = GIB(4), .lenient_rules = SIM_RULE_SYNC_MAYBE});
+	struct other o = join(&r);
+	static struct text report;
+	void *held[PIECES], *q;
+	rig_open_heap(&r, "tile_size:16MiB");
+	for (int i = 0; i < PIECES; i++)
+		held[i] = rig_alloc(&r, MIB(2) + KIB(512), NULL);
+	for (int i = 0; i < PIECES; i += 2)
+		rig_free(&r, held[i]);
+	take(&o, GIB(4) - MIB(1040));
+	for (int i = 0; i < 2; i++) {
+		assert_error(trz_alloc(r.heap, MIB(450), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "; other processes have ");
+		assert_text(trz_last_error(), "end them, or use another device");
+		report.used = 0;
+		assert_ok(trz_report(r.heap, TRZ_REPORT_FAILURE | TRZ_REPORT_JSON, keep, &report));
+		report.bytes[report.used] = '\0';
+		assert_text(report.bytes, "\"verdict\":\"other_process\"");
+	}
+	for (int i = 1; i < PIECES; i += 2)
+		rig_free(&r, held[i]);
+	leave(&o);
 	rig_close(&r);
 }
 
@@ -159,6 +204,7 @@ int main(void)
 		cmocka_unit_test(test_one_that_goes),
 		cmocka_unit_test(test_one_that_comes),
 		cmocka_unit_test(test_what_refuses),
+		cmocka_unit_test(test_the_error_says_what_the_report_says),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
