@@ -7,7 +7,7 @@
  * PyTorch releases the interpreter's lock before it allocates, and taking it here could stall, or deadlock, a program.
  * The lock is not needed: while a thread is inside its allocation no other thread changes its frames, and the parts
  * that are read (code object, file name, line table) are constant. This file takes no reference and makes no Python
- * object.
+ * object. When the interpreter ends it frees the frames of threads that still run, so no stack is read from then on.
  *
  * Compiled by python/terrazzo/torch for the interpreter that runs, since the layout of frames is its own. Needs
  * Python 3.11 or newer.
@@ -20,6 +20,7 @@
 #endif
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -84,12 +85,50 @@ static void watch_deaths(void)
 }
 #endif
 
-/* A text as it is, if it needs no conversion, which only the interpreter could do. */
-static const char *text_of(PyObject *text)
+/* ---- texts ---- */
+
+enum { TEXT_BYTES = 512 };
+
+static size_t put_utf8(char *to, Py_UCS4 c)
 {
-	if (!text || !PyUnicode_Check(text) || !PyUnicode_IS_COMPACT_ASCII(text))
-		return "(a name that is not ASCII)";
-	return (const char *)PyUnicode_1BYTE_DATA(text);
+	if (c >= 0xd800 && c < 0xe000)
+		c = '?';  /* a byte of a path that is not text, which UTF-8 has no form for */
+	if (c < 0x80) {
+		to[0] = (char)c;
+		return 1;
+	}
+	unsigned more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+	for (unsigned i = more; i > 0; i--, c >>= 6)
+		to[i] = (char)(0x80 | (c & 0x3f));
+	to[0] = (char)(0xffu << (7 - more) | c);
+	return more + 1;
+}
+
+/* A text in UTF-8: as it lies there, or in `room`, which may cut it short. The interpreter's own functions would make
+ * an object of it. */
+static const char *text_of(PyObject *text, char room[TEXT_BYTES])
+{
+	size_t used = 0;
+	if (!text || !PyUnicode_Check(text))
+		return "(no name)";
+	if (PyUnicode_IS_COMPACT_ASCII(text))
+		return (const char *)PyUnicode_1BYTE_DATA(text);
+	for (Py_ssize_t i = 0; i < PyUnicode_GET_LENGTH(text) && used < TEXT_BYTES - 4; i++)
+		used += put_utf8(room + used, PyUnicode_READ(PyUnicode_KIND(text), PyUnicode_DATA(text), i));
+	room[used] = '\0';
+	return room;
+}
+
+static bool is_text(const char *known, PyObject *text)
+{
+	char room[TEXT_BYTES];
+	return strcmp(known, text_of(text, room)) == 0;
+}
+
+static char *copy_text(PyObject *text)
+{
+	char room[TEXT_BYTES];
+	return strdup(text_of(text, room));
 }
 
 static unsigned read_number(const unsigned char **at)
@@ -130,7 +169,7 @@ static int line_of(const PyCodeObject *code, int instruction)
 
 static bool has_texts(const struct node *n, PyCodeObject *code)
 {
-	return strcmp(n->name, text_of(code->co_name)) == 0 && strcmp(n->filename, text_of(code->co_filename)) == 0 &&
+	return is_text(n->name, code->co_name) && is_text(n->filename, code->co_filename) &&
 	       n->line == line_of(code, n->instruction);
 }
 
@@ -149,7 +188,7 @@ static uint32_t add_node(uint32_t parent, PyCodeObject *code, int instruction, u
 	if (count + 1 >= NODES)
 		return parent;
 	struct node made = {parent, instruction, line_of(code, instruction), code, now,
-	                    strdup(text_of(code->co_filename)), strdup(text_of(code->co_name))};
+	                    copy_text(code->co_filename), copy_text(code->co_name)};
 	if (!made.filename || !made.name) {
 		free(made.filename);
 		free(made.name);
@@ -239,31 +278,78 @@ static void look_up(struct cache *c, size_t at, const struct stack *s, uint64_t 
 	c->seen = now;
 }
 
-TRZ_API uint64_t trz_torch_frames(void *user)
+/* How many threads are reading their frames; ENDED on top: no other may begin. */
+static _Atomic(uint32_t) readers;
+#define ENDED ((uint32_t)1 << 31)
+
+static bool begin_reading(void)
 {
-	struct cache *c = &cache;
+	if (!(atomic_fetch_add_explicit(&readers, 1, memory_order_acquire) & ENDED))
+		return true;
+	atomic_fetch_sub_explicit(&readers, 1, memory_order_relaxed);
+	return false;
+}
+
+static void end_reading(void)
+{
+	atomic_fetch_sub_explicit(&readers, 1, memory_order_release);
+}
+
+/* The parent's other threads do not read in a child. */
+static void note_fork(void)
+{
+	atomic_fetch_and(&readers, ENDED);
+}
+
+static struct stack read_stack(void)
+{
 	struct stack s;
-	size_t count = 0, at = 0;
-	(void)user;
+	s.count = 0;
 	const PyThreadState *thread = PyGILState_GetThisThreadState();
-	if (!thread || !nodes)
-		return 0;
-	for (_PyInterpreterFrame *f = innermost(thread); f && count < LEVELS; f = f->previous) {
+	for (_PyInterpreterFrame *f = thread ? innermost(thread) : NULL; f && s.count < LEVELS; f = f->previous) {
 		if (is_mark(f))
 			continue;
-		s.codes[count] = code_of(f);
-		s.instructions[count++] = _PyInterpreterFrame_LASTI(f) * (int)sizeof(_Py_CODEUNIT);
+		s.codes[s.count] = code_of(f);
+		s.instructions[s.count++] = _PyInterpreterFrame_LASTI(f) * (int)sizeof(_Py_CODEUNIT);
 	}
+	return s;
+}
+
+/* The number of the stack's node. Its code objects live as long as its frames. */
+static uint32_t number_of(const struct stack *s)
+{
+	struct cache *c = &cache;
+	size_t at = 0;
 	uint64_t now = atomic_load_explicit(&deaths, memory_order_relaxed);
 	size_t known = c->seen == now ? c->count : 0;
-	for (s.count = count; at < count && at < known; at++) {
-		size_t i = count - 1 - at;
-		if (c->levels[at].code != s.codes[i] || c->levels[at].instruction != s.instructions[i])
+	for (; at < s->count && at < known; at++) {
+		size_t i = s->count - 1 - at;
+		if (c->levels[at].code != s->codes[i] || c->levels[at].instruction != s->instructions[i])
 			break;
 	}
-	if (at < count)
-		look_up(c, at, &s, now);
-	return count ? c->levels[count - 1].number : 0;
+	if (at < s->count)
+		look_up(c, at, s, now);
+	return s->count ? c->levels[s->count - 1].number : 0;
+}
+
+TRZ_API uint64_t trz_torch_frames(void *user)
+{
+	uint64_t number = 0;
+	(void)user;
+	if (nodes && begin_reading()) {
+		struct stack s = read_stack();
+		number = number_of(&s);
+		end_reading();
+	}
+	return number;
+}
+
+/* From now on there are no stacks. Call this before the interpreter ends. */
+TRZ_API void trz_torch_frames_end(void)
+{
+	atomic_fetch_or(&readers, ENDED);
+	while (atomic_load_explicit(&readers, memory_order_acquire) != ENDED)
+		sched_yield();
 }
 
 TRZ_API size_t trz_torch_frame_text(void *user, uint64_t id, trz_frame *frames, size_t capacity)
@@ -287,8 +373,10 @@ TRZ_API bool trz_torch_frames_prepare(void)
 	if (!nodes) {
 		table = table ? table : calloc(TABLE, sizeof *table);
 		nodes = table ? calloc(NODES, sizeof *nodes) : NULL;
-		if (nodes)
+		if (nodes) {
 			watch_deaths();
+			pthread_atfork(NULL, NULL, note_fork);
+		}
 	}
 	bool ready = nodes != NULL;
 	pthread_mutex_unlock(&lock);

@@ -40,7 +40,8 @@ extern "C" TRZ_API int trz_torch_shim_on_warning(trz_heap *heap, trz_warning_cal
 	return trz_set_warning_callback(heap, callback ? apart : nullptr, reinterpret_cast<void *>(callback));
 }
 
-/* Makes terrazzo PyTorch's allocator. NULL, or the reason why it cannot; the text lives as long as the process. */
+/* Makes terrazzo PyTorch's allocator. NULL, or the reason why it cannot; the text lives as long as the process. So does
+ * the allocator: threads use it until the very end, when PyTorch has dropped its own reference. */
 extern "C" TRZ_API const char *trz_torch_shim_install(void)
 {
 	static std::string *text = new std::string;
@@ -48,6 +49,8 @@ extern "C" TRZ_API const char *trz_torch_shim_install(void)
 		auto made = std::make_shared<shim::Allocator>(shim::cca::get());
 		torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(made);
 		made->take_over();
+		static auto *kept = new std::shared_ptr<shim::Allocator>(made);
+		(void)kept;
 		trz_torch_follow_events();
 		return nullptr;
 	} catch (const c10::Error &e) {

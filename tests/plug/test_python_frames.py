@@ -113,6 +113,40 @@ class Frames(unittest.TestCase):
         numbers = {self.frames.trz_torch_frames(None) for _ in range(100)}
         self.assertEqual(len(numbers), 1)
 
+    def test_names_that_are_not_ascii(self):
+        for name, file in (("größe", "/josé/"), ("训练", "/数据/模型/"), ("fun", "/\U0001f600/"), ("fun", "/\udcff/")):
+            scope, found = {}, (Frame * 64)()
+            exec(compile(f"def {name}(call):\n    return call()", file + HERE, "exec"), scope)
+            number = scope[name](lambda: self.frames.trz_torch_frames(None))
+            self.assertGreater(self.frames.trz_torch_frame_text(None, number, found, len(found)), 2)
+            self.assertEqual(found[1].name.decode(), name)
+            self.assertEqual(found[1].filename.decode(), (file + HERE).replace("\udcff", "?"))
+
+    def test_a_name_too_long_is_cut(self):
+        scope, found, name = {}, (Frame * 64)(), "é" * 600
+        exec(compile(f"def {name}(call):\n    return call()", HERE, "exec"), scope)
+        number = scope[name](lambda: self.frames.trz_torch_frames(None))
+        self.assertGreater(self.frames.trz_torch_frame_text(None, number, found, len(found)), 2)
+        self.assertEqual(found[1].name.decode(), "é" * 254)
+
+    def test_at_the_end_no_frames_are_read(self):
+        """The interpreter frees those of threads that still run. Some read them all the time, also while a child is
+        made, which has only the thread that made it."""
+        pid = os.fork()
+        if pid == 0:
+            for _ in range(4):
+                threading.Thread(target=self.read_for_ever, daemon=True).start()
+            grandchild = os.fork()
+            self.frames.trz_torch_frames_end()
+            left = self.frames.trz_torch_frames(None)
+            os._exit(left or (os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1]) if grandchild else 0))
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+        self.assertNotEqual(self.frames.trz_torch_frames(None), 0)
+
+    def read_for_ever(self):
+        while True:
+            self.frames.trz_torch_frames(None)
+
     def test_code_at_the_address_of_code_that_has_died(self):
         for number in range(20):
             scope = {}

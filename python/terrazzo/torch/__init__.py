@@ -12,6 +12,7 @@ here give these figures under their own names. docs/pytorch.md has more.
 """
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import json
@@ -412,6 +413,7 @@ def _frame_library() -> ctypes.CDLL | None:
                 _frames_missing = str(error)
                 return None
             _frames.trz_torch_frames_prepare.restype = ctypes.c_bool
+            atexit.register(_frames.trz_torch_frames_end)
     if not _frames.trz_torch_frames_prepare():
         raise MemoryError("no host memory for Python frames")
     return _frames
