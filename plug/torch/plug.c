@@ -116,6 +116,8 @@ static trz_status open_heap_locked(int device)
 	if (on_open)
 		on_open(device, heap);
 	atomic_store_explicit(&heaps[device], heap, memory_order_release);
+	plug_join_limit(device, heap);
+	plug_join_history(heap);
 	return TRZ_OK;
 }
 

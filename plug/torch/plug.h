@@ -37,6 +37,11 @@ trz_status plug_alloc_shareable(trz_heap *heap, size_t size, trz_stream stream, 
 void plug_join_sites(trz_heap *heap);
 void plug_join_all_sites(void);
 
+/* Give a newly opened heap, which trz_torch_heap() finds by now, the limit of trz_torch_set_fraction and the history of
+ * trz_torch_history. */
+void plug_join_limit(int device, trz_heap *heap);
+void plug_join_history(trz_heap *heap);
+
 /* A C++ name as in the source, without the offset behind it; any other name as it is. The text lives until the thread's
  * next call with this `slot`. */
 const char *plug_demangle(const char *name, size_t slot);

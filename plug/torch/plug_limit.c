@@ -43,6 +43,19 @@ static trz_status limit_heap(trz_heap *heap, const struct budget *b)
 	return trz_set_limit(heap, !b->allowed ? 0 : share ? share : 1);
 }
 
+/* The heap is looked up under the lock, and joins once it can be found: so it gets the limit in any case. */
+static trz_status set_locked(int device, double fraction, uint64_t total)
+{
+	trz_heap *heap;
+	struct budget *b = &budgets[device];
+	b->fraction = fraction + 1;
+	b->allowed = fraction == 1 ? 0 : (size_t)((double)total * fraction);
+	if (fraction != 1 && !b->allowed)
+		b->allowed = 1;
+	trz_status status = trz_torch_heap(device, false, &heap);
+	return heap ? plug_pass(limit_heap(heap, b)) : status;
+}
+
 trz_status trz_torch_set_fraction(int device, double fraction)
 {
 	trz_heap *heap;
@@ -50,20 +63,23 @@ trz_status trz_torch_set_fraction(int device, double fraction)
 	if (!(fraction >= 0 && fraction <= 1))
 		return plug_fail(TRZ_ERROR_INVALID_ARGUMENT, "a fraction of %g of a device's memory: it must be from 0 to 1",
 		                 fraction);
-	trz_status status = trz_torch_heap(device, true, &heap);
+	trz_status status = trz_torch_heap(device, false, &heap);
 	if (status == TRZ_OK)
 		status = device_total(device, &total);
 	if (status != TRZ_OK)
 		return status;
 	pthread_mutex_lock(&lock);
-	struct budget *b = &budgets[device];
-	b->fraction = fraction + 1;
-	b->allowed = fraction == 1 ? 0 : (size_t)((double)total * fraction);
-	if (fraction != 1 && !b->allowed)
-		b->allowed = 1;
-	status = plug_pass(limit_heap(heap, b));
+	status = set_locked(device, fraction, total);
 	pthread_mutex_unlock(&lock);
 	return status;
+}
+
+void plug_join_limit(int device, trz_heap *heap)
+{
+	pthread_mutex_lock(&lock);
+	if (budgets[device].allowed)
+		limit_heap(heap, &budgets[device]);
+	pthread_mutex_unlock(&lock);
 }
 
 double trz_torch_get_fraction(int device)

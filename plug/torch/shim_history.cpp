@@ -30,6 +30,7 @@ void History::set(bool enabled, CreateContextFn recorder, size_t entries, Record
 	skip_ = {skip.begin(), skip.end()};
 	if (!enabled || clear || !on) {
 		forget();
+		check(trz_torch_history(0, nullptr, nullptr));
 		for (trz_heap *heap : heaps_)
 			if (heap)
 				record(heap, enabled);

@@ -73,6 +73,10 @@ TRZ_API void trz_torch_on_open(void (*callback)(int device, trz_heap *heap));
  * numbers below 2^62. Where it gives 0, call sites are native stacks, if libunwind is installed. */
 TRZ_API void trz_torch_set_sites(trz_frame_callback *stack, trz_frame_text_callback *text);
 
+/* Starts a history of the newest `events` in all heaps, also in those opened later, with these callbacks for stacks
+ * (trz_set_frame_callback; NULL: none). 0 events: ends all of them. Errors: those of trz_history_start. */
+TRZ_API trz_status trz_torch_history(size_t events, trz_frame_callback *stack, trz_frame_text_callback *text);
+
 /* As trz_torch_alloc and trz_torch_free, without exceptions. Searches for the heap of `ptr`, from `device` on. */
 TRZ_API trz_status trz_torch_try_alloc(size_t size, int device, trz_stream stream, void **out);
 TRZ_API trz_status trz_torch_try_free(void *ptr, int device);
@@ -106,8 +110,8 @@ TRZ_API size_t trz_torch_pool_list(int device, trz_torch_pool_id *ids, size_t ca
 /* The id of a pool by its number in snapshots; {0, 0}: there is none. */
 TRZ_API trz_torch_pool_id trz_torch_pool_by_number(int device, unsigned number);
 
-/* 0 <= fraction <= 1 of the device's memory, for the heap and what trz_torch_take_elsewhere counts; 1: no limit.
- * Errors: INVALID_ARGUMENT, those of trz_torch_heap. */
+/* 0 <= fraction <= 1 of the device's memory, for the heap and what trz_torch_take_elsewhere counts; 1: no limit. Opens
+ * no heap: one that is opened later has the limit. Errors: INVALID_ARGUMENT, NO_DEVICE, SHUTDOWN. */
 TRZ_API trz_status trz_torch_set_fraction(int device, double fraction);
 TRZ_API double trz_torch_get_fraction(int device);
 

@@ -27,12 +27,6 @@ def rank():
     return given if given.isdigit() else "none"
 
 
-def own_device(count):
-    """The device that the process will use, by its launcher: a question about another's memory would make a context."""
-    local = os.environ.get("LOCAL_RANK", "")
-    return int(local) if local.isdigit() and int(local) < count else 0
-
-
 class Pages:
     """Writes the snapshots. Start it when PyTorch has begun to use CUDA."""
 
@@ -51,7 +45,7 @@ class Pages:
         self.pid = os.getpid()
         self.own = bool(plug) and plug.installed() == "hooks"
         if self.own:
-            plug.history_of(own_device(self.torch.cuda.device_count()), EVENTS)
+            plug.history(events=EVENTS)
         else:
             self.torch.cuda.memory._record_memory_history(
                 enabled="all", context="all", stacks="python", max_entries=EVENTS)

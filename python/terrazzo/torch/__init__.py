@@ -46,6 +46,8 @@ HOOKS = (("set_init_fn", "trz_torch_init"),
          ("set_end_allocate_to_pool_fn", "trz_torch_end_allocate_to_pool"),
          ("set_release_pool", "trz_torch_release_pool"))
 
+MOST_EVENTS = 1 << 24  # in a history
+
 _lock = threading.RLock()
 _mode: str | None = None
 _missing: str | None = None
@@ -358,27 +360,17 @@ def _number(what: str, value: int) -> int:
 
 
 def history(enabled: bool = True, events: int = 1 << 20, frames: bool = True) -> None:
-    """Keeps the newest events of every device for snapshot(), with `frames` also the Python stacks of allocations,
-    frees and mappings. Costs far less than torch.cuda.memory._record_memory_history, which also works if the shim is in
-    use. Disabling forgets all events. While PyTorch records a history of its own, this changes nothing."""
-    library, callbacks = _native_library(), (None, None)
+    """Keeps the newest events of every device, from its first use on, for snapshot(), with `frames` also the Python
+    stacks of allocations, frees and mappings. Costs far less than torch.cuda.memory._record_memory_history, which also
+    works if the shim is in use. Disabling forgets all events. While PyTorch records a history of its own, this changes
+    nothing."""
+    events = _number("events", events)
+    if enabled and not 1 <= events <= MOST_EVENTS:
+        raise ValueError(f"events is {events}: a history has from 1 to {MOST_EVENTS}")
     if _pytorch_records():
         return
-    if enabled and frames:
-        callbacks = _frame_callbacks() or callbacks
-    events = _number("events", events)
-    for device in range(torch.cuda.device_count()):
-        heap = library.heap(device)
-        library.trz_set_frame_callback(heap, *callbacks, None)
-        library.trz_history_start(heap, events) if enabled else library.trz_history_stop(heap)
-
-
-def history_of(device: int, events: int) -> None:
-    """Like history(), for one device: a heap for another would make a context there."""
-    library = _native_library()
-    heap = library.heap(device)
-    library.trz_set_frame_callback(heap, *(_frame_callbacks() or (None, None)), None)
-    library.trz_history_start(heap, events)
+    callbacks = _frame_callbacks() if enabled and frames else None
+    _native_library().trz_torch_history(events if enabled else 0, *(callbacks or (None, None)))
 
 
 def _follow_sites(path: Path) -> None:

@@ -99,7 +99,8 @@ class Figures:
         if not enabled and not self.recording:
             return
         self.recording = enabled is not None
-        self.history(self.recording, events=max(1, min(max_entries, MOST_EVENTS)), frames=context is not None)
+        events = max(1, min(max_entries, MOST_EVENTS)) if enabled == "all" else 1  # a state has no past
+        self.history(self.recording, events=events, frames=context is not None)
 
     def record_legacy(self, enabled: bool, context: bool = True, max_entries: int = 1, *_: Any, **__: Any) -> None:
         """Starts a history, as programs for PyTorch before 2.1 ask for it."""

@@ -71,6 +71,7 @@ SIGNATURES = {
     "trz_torch_follow_events": (c_size_t, []),
     "trz_torch_set_fraction": (None, [c_int, c_double]),
     "trz_torch_get_fraction": (c_double, [c_int]),
+    "trz_torch_history": (None, [c_size_t, c_void_p, c_void_p]),
     "trz_set_frame_callback": (None, [c_void_p, c_void_p, c_void_p, c_void_p]),
     "trz_stats": (None, [c_void_p, POINTER(StatValue), c_size_t, POINTER(c_size_t)]),
     "trz_reset_peaks": (None, [c_void_p]),
