@@ -336,9 +336,10 @@ class Suite:
 
     def ordered(self):
         """memory goes from stream to stream by the program's own events, and never by less"""
-        for mode, schedule, seed in (("shim", "random", 1), ("hooks", "starve", 2), ("shim", "lifo", 3)):
+        for words, schedule, seed in (("shim", "random", 1), ("hooks", "starve", 2), ("shim", "lifo", 3),
+                                      ("shim forked", "random", 4)):
             options = ["--work=late", f"--schedule={schedule}", f"--seed={seed}"]
-            report = self.run(PROGRAMS / "ordered.py", mode, options=options, TERRAZZO_CONF="wait:off",
+            report = self.run(PROGRAMS / "ordered.py", *words.split(), options=options, TERRAZZO_CONF="wait:off",
                               PYTHONPATH=str(ROOT / "python"))
             expect(report["violations"] == 0, f"{options}: {report.get('first_violation', '')}")
             expect(report["misuses"] == 0, report.get("first_misuse", ""))

@@ -320,11 +320,17 @@ static int find_runtime(struct dl_phdr_info *info, size_t size, void *path)
 	return 1;
 }
 
-/* In the child, locks of the parent's may be held for ever; it cannot use the device anyway. */
+/* A child cannot use the device if the parent has, whose heaps have been told of events. Otherwise it may open heaps of
+ * its own; if another thread of the parent was looking at the imports, the child looks again. */
 static void note_fork(void)
 {
-	atomic_store(&event_order_reporting, false);
-	atomic_store(&event_order_given_up, true);
+	if (event_order_is_reporting()) {
+		atomic_store(&event_order_reporting, false);
+		atomic_store(&event_order_given_up, true);
+	}
+	pthread_mutex_init(&scan_lock, NULL);
+	event_order_begin_anew();
+	atomic_store(&clean, 0);
 }
 
 static void find_driver(void)

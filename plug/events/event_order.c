@@ -77,6 +77,11 @@ void event_order_make_foreign(void *event)
 		trz_event_forget(NULL, event);
 }
 
+void event_order_begin_anew(void)
+{
+	pthread_mutex_init(&foreign_lock, NULL);
+}
+
 void event_order_forget(void *event)
 {
 	if (event_order_is_foreign(event)) {

@@ -26,6 +26,9 @@ void event_order_forget_all(void);
 void event_order_make_foreign(void *event);
 bool event_order_is_foreign(void *event);
 
+/* In a child made by fork(), where a lock of the parent's may be held for ever. */
+void event_order_begin_anew(void);
+
 /* Forgets an event that is new, or about to be destroyed; it is no longer foreign. */
 void event_order_forget(void *event);
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory goes from stream to stream by the program's own events, and by nothing less.
 
-    ordered.py MODE     shim or hooks; TERRAZZO_CONF with wait:off, so that no wait is the heap's own
+    ordered.py MODE [forked]    shim or hooks; TERRAZZO_CONF with wait:off, so that no wait is the heap's own
+
+`forked`: in a child of a process that has installed terrazzo and not used the device, as servers start their workers.
 
 What was freed comes back on another stream at once, without a question to the driver, if that stream waits for it. Who
 asks the device may get it in any case, so `reused` tells which it was. The simulated device judges the rest.
@@ -16,6 +18,11 @@ os.environ["TRZ_TORCH_MODE"] = sys.argv[1]
 import torch  # noqa: E402
 
 from common import MIB, compile_with_runtime, terrazzo  # noqa: E402
+
+if "forked" in sys.argv:
+    child = os.fork()
+    if child:
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 SIZE = 48 * MIB
 a, b, c = (torch.cuda.Stream() for _ in range(3))
