@@ -24,11 +24,11 @@ void History::set(bool enabled, CreateContextFn recorder, size_t entries, Record
                   const std::vector<std::string> &skip)
 {
 	std::unique_lock<std::shared_mutex> alone(gate);
-	entries_ = std::min<size_t>(std::max<size_t>(entries, 1), MOST_EVENTS);
+	const size_t before = std::exchange(entries_, std::min<size_t>(std::max<size_t>(entries, 1), MOST_EVENTS));
 	recorder_ = enabled ? recorder : nullptr;
 	when_ = enabled ? when : RecordContext::NEVER;
 	skip_ = {skip.begin(), skip.end()};
-	if (!enabled || clear || !on) {
+	if (!enabled || clear || !on || entries_ > before) {  /* a heap's history has the length that it began with */
 		forget();
 		check(trz_torch_history(0, nullptr, nullptr));
 		for (trz_heap *heap : heaps_)

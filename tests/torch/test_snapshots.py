@@ -151,6 +151,12 @@ class Arguments(Case):
                 torch.cuda.memory._record_memory_history(**words)
         self.assertFalse(torch._C._cuda_isHistoryEnabled())
 
+    def test_a_state_has_no_past(self):
+        with recording(enabled="state"):
+            held = [bytes_on_device(MIB) for _ in range(20)]
+            self.assertLessEqual(len(traces()), 2)  # a snapshot is one, too
+        del held
+
     def test_a_truth_begins_and_ends_a_history(self):
         torch.cuda.memory._record_memory_history(True, trace_alloc_max_entries=100)
         x = bytes_on_device(MIB)
@@ -268,6 +274,13 @@ class History(Case):
         self.assertLessEqual(len(events), 2 * 40)
         self.assertEqual(made[-1]["size"], 300 * 512)
         self.assertTrue(all(e["frames"] for e in made))
+
+    def test_a_recording_becomes_longer(self):
+        with recording(max_entries=4):
+            with recording(max_entries=1000):
+                held = [bytes_on_device(MIB) for _ in range(50)]
+                self.assertEqual(len(actions(traces(), "alloc")), 50)
+        del held
 
     def test_skipped_actions(self):
         with recording(skip_actions=["free_requested", "free_completed"]):

@@ -166,6 +166,10 @@ class Shims(unittest.TestCase):
         keys = [self.key(), self.key(version="2.9.1+cu130"), self.key(cuda="12.8"), self.key(folder="/other"),
                 self.key(abi=False), self.key(library="/other/libterrazzo_torch.so"),
                 *(self.key(env={name: "/some/where"}) for name in ("CXX", "CUDA_HOME", "CUDA_PATH"))]
+        with mock.patch.object(os, "confstr", lambda name: "another libc"):
+            keys.append(self.key())
+        with mock.patch.object(os, "uname", lambda: SimpleNamespace(machine="another")):
+            keys.append(self.key())
         self.assertEqual(len(set(keys)), len(keys))
         self.assertEqual(self.key(), keys[0])
 
@@ -196,6 +200,18 @@ class Options(unittest.TestCase):
     def test_what_is_not_needed_is_taken(self):
         self.check("expandable_segments:True,max_split_size_mb:512,roundup_power2_divisions:[256:1,512:2,>:4]",
                    WHO, "terrazzo")
+
+    def test_the_backend_that_pytorch_has_by_default_may_be_named(self):
+        later = "torch.cuda.memory._set_allocator_settings('backend:native,max_split_size_mb:64')"
+        self.check("backend:native,expandable_segments:True", f"import torch; {later}\n{WHO}", "terrazzo")
+
+    def test_the_switch_to_do_without_a_cache_is_honoured(self):
+        code = ("import torch; x = torch.empty(40 << 20, dtype=torch.uint8, device='cuda'); del x\n"
+                "torch.cuda.synchronize(); y = torch.empty(5 << 20, dtype=torch.uint8, device='cuda')\n"
+                "print(torch.cuda.memory_reserved() < 40 << 20)")
+        for conf, returned in (("", True), ("no_cache:off", False)):
+            status, out, err = run_python(code, mode="shim", PYTORCH_NO_CUDA_MEMORY_CACHING="1", TERRAZZO_CONF=conf)
+            self.assertEqual((status, out.strip()), (0, str(returned)), err)
 
     def test_another_backend_is_refused(self):
         status, _, err = run_python("", mode="shim", PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")

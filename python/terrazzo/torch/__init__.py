@@ -100,6 +100,8 @@ def install(shim: bool | None = None) -> str:
         options = _options.given()
         _options.check(options)
         _ask_pytorch(options)
+        _options.hide_backend()
+        _options.honour_no_caching()
         path = _places.find_library()
         if shim is not False:
             _missing = _install_shim(path)
@@ -178,7 +180,7 @@ def _follow_settings() -> None:
         setter = getattr(torch._C, name, None)
         if setter:
             def follow(settings: str, setter: Any = setter) -> None:
-                setter(settings)
+                setter(_options.without_backend(settings))
                 _set_fraction(_options.split(settings))
 
             setattr(torch._C, name, follow)

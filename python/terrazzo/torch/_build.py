@@ -116,10 +116,12 @@ def requests_path(torch) -> Path:
 
 def key_of(name: str, version: str, flags: list[str], *variables: str) -> str:
     """A key made of all that decides what is compiled: the sources themselves, the versions and places of PyTorch and
-    terrazzo, and the variables by which a user chooses compiler and headers. Does not search for those, since every
-    process of a job comes here: that is done only when something is compiled."""
+    terrazzo, the machine's kind and libc, since machines and containers may share a home, and the variables by which a
+    user chooses compiler and headers. Does not search for those, since every process of a job comes here: that is done
+    only when something is compiled."""
     chosen = [os.environ.get(variable, "") for variable in variables]
-    digest = hashlib.sha256("\0".join([*flags, *chosen]).encode())
+    machine = [os.uname().machine, os.confstr("CS_GNU_LIBC_VERSION") or ""]
+    digest = hashlib.sha256("\0".join([*flags, *chosen, *machine]).encode())
     sources = _places.find_sources()
     folder = str(sources["plug"])
     for path in (*sorted(f"{folder}/{entry}" for entry in os.listdir(folder)), f"{sources['include']}/terrazzo.h"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+NAMES = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"  # the first counts
 HONOURED, NOT_NEEDED, HOST, REFUSED = "honoured", "not needed", "PyTorch's own", "refused"
 
 
@@ -50,10 +51,29 @@ def split(text: str) -> dict[str, str]:
 
 def given() -> dict[str, str]:
     """The options of the environment, in PyTorch's order of precedence."""
-    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+    for name in NAMES:
         if os.environ.get(name):
             return split(os.environ[name])
     return {}
+
+
+def without_backend(text: str) -> str:
+    """The same without backend:native, by which PyTorch would look for its own allocator, and stop the program."""
+    return ",".join(f"{key}:{value}" for key, value in split(text).items() if (key, value) != ("backend", "native"))
+
+
+def hide_backend() -> None:
+    """PyTorch may read the environment later than we do."""
+    for name in NAMES:
+        if "backend" in split(os.environ.get(name, "")):
+            os.environ[name] = without_backend(os.environ[name])
+
+
+def honour_no_caching() -> None:
+    """PyTorch's switch to do without a cache is our option no_cache. Heaps read their options when they are opened."""
+    conf = os.environ.get("TERRAZZO_CONF", "")
+    if "PYTORCH_NO_CUDA_MEMORY_CACHING" in os.environ and "no_cache" not in conf:
+        os.environ["TERRAZZO_CONF"] = ",".join(filter(None, ("no_cache:on", conf)))
 
 
 def check(options: dict[str, str]) -> None:
