@@ -300,7 +300,8 @@ static void leak_remedy_text(const struct writer *w, char *text, size_t room)
 		snprintf(by, sizeof by, " by %s a step", SIZE(whole(rate)));
 	if (w->v->kind != VERDICT_LEAK && most && most->site && *most->site)
 		snprintf(at, sizeof at, ", most at %.120s", most->site);
-	snprintf(text, room, "free or bound what grows%s%s (.item(), .detach(), no_grad, hooks, caches)", by, at);
+	snprintf(text, room, "free, bound or move to the host what grows%s%s (.item(), .detach().cpu(), no_grad, hooks, "
+	         "caches)", by, at);
 }
 
 /* " (lasts 2 steps)", for memory that a leak will take, too. */

@@ -29,6 +29,8 @@ enum {
 	FIRST_GAP = 256,           /* ... the interval of one that has none yet */
 	FAILURE_PAUSE = 8,         /* so many of a place's allocations are left alone, times the square of its failures */
 	FAILURES_MOST = 16,
+	IN_MODEL_FAILURES = 5,     /* of a place in a model until it may be the marker: after some 600 of its allocations, a
+	                            * dozen turns of a loop around 48 layers */
 	ROW_MOST = 16,             /* short steps that count as one, of a loop that keeps what it makes */
 	TOLD_LEAST = 4,            /* steps that the program must have told before their loop can count as over */
 	TOLD_LONG = 3,             /* a gap of so many usual ones is more than a step */
@@ -141,23 +143,39 @@ static void forget_keeper(struct period *p)
 	p->keeper = p->keeper_site = p->proposed = 0;
 }
 
-static void choose_locked(trz_heap *h, const struct period_candidate *c)
+/* If two keys share a slot, perhaps neither is ever seen often enough; others will do. */
+static struct period_key *key_slot(struct period *p, uint32_t key)
+{
+	return &p->keys[prng_mix(key) % PERIOD_KEYS];
+}
+
+static void choose_locked(trz_heap *h, uint32_t key, uint32_t site, uint64_t usual)
 {
 	HEAP_LOCKED(h);
 	struct period *p = &h->period;
-	p->marker = c->key;
-	p->marker_site = c->site;
-	p->usual = usual_gap(c);
+	p->marker = key;
+	p->marker_site = site;
+	p->usual = usual;
 	p->marked_at = p->clock;
 	p->growths_least = GROWTHS_LEAST;
 	forget_keeper(p);
 	begin_locked(h, PERIOD_FOUND);
 }
 
-/* If two keys share a slot, perhaps neither is ever seen often enough; others will do. */
-static struct period_key *key_slot(struct period *p, uint32_t key)
+/* Without gradients the heap is as level from layer to layer as from step to step, and layers come more often. So the
+ * loop around a place marks the steps if one is known, even though it keeps what it makes: results then, not graphs. A
+ * place in a model waits until such a loop would have shown. true: there is a marker now. */
+static bool choose_of_level_locked(trz_heap *h, const struct period_candidate *c, const struct period_key *k)
 {
-	return &p->keys[prng_mix(key) % PERIOD_KEYS];
+	HEAP_LOCKED(h);
+	const struct period *p = &h->period;
+	uint64_t usual = usual_gap(c);
+	bool waits = k->key == c->key && k->in_model && k->failures < IN_MODEL_FAILURES;
+	if (p->keeper && p->keeper_row == 1 && p->keeper_usual > usual)
+		choose_locked(h, p->keeper, p->keeper_site, p->keeper_usual);
+	else if (!waits)
+		choose_locked(h, c->key, c->site, usual);
+	return p->state == PERIOD_FOUND;
 }
 
 static void propose_locked(trz_heap *h, const struct period_candidate *c)
@@ -220,10 +238,8 @@ static void see_candidate_locked(trz_heap *h, size_t at, uint64_t before, uint64
 	enum loop loop = judge(c);
 	struct period_key *k = key_slot(p, c->key);
 	bool short_ = row_of(p, c) > 1, marks = loop == LOOP_LEVEL && !p->told;
-	if (marks && !short_) {
-		choose_locked(h, c);
+	if (marks && !short_ && choose_of_level_locked(h, c, k))
 		return;
-	}
 	if (loop != LOOP_NONE)
 		propose_locked(h, c);
 	if (marks && p->proposed == c->key)

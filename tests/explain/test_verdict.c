@@ -885,9 +885,9 @@ static void test_the_third_line_names_a_leak(void **state)
 	leak_beside(10.5, 108, 4);
 	verdict_find(&e, &v);
 	const struct page *page = print_report();
-	assert_text(page->text, "\nremedy: free or bound what grows by 4.00 GiB a step, most at train.py:7 (.item(), "
-	            ".detach(), no_grad, hooks, caches): 108.00 GiB; or end the other processes, or use another device "
-	            "(lasts 2 steps): 10.50 GiB\n");
+	assert_text(page->text, "\nremedy: free, bound or move to the host what grows by 4.00 GiB a step, most at "
+	            "train.py:7 (.item(), .detach().cpu(), no_grad, hooks, caches): 108.00 GiB; or end the other "
+	            "processes, or use another device (lasts 2 steps): 10.50 GiB\n");
 	assert_text(page->text, "*      10.50 GiB  end the other processes, or use another device (lasts 2 steps)\n");
 }
 

@@ -225,6 +225,35 @@ static void test_evaluation_after_steps_that_were_told(void **state)
 	assert_true(ends_as_leak(&p));
 }
 
+/* Without gradients: a layer frees all that it makes, so the heap is as level from layer to layer as within a step. The
+ * loop's own steps count, in which one output stays, not the layers'. */
+static void predict(struct program *p, int layers, int steps)
+{
+	for (int step = 0; step < steps; step++) {
+		void *batch = take(p, BATCH, MIB(1));
+		for (int i = 0; i < layers; i++) {
+			void *work = take(p, LINEAR, MIB(24));
+			rig_free(&p->rig, take(p, LINEAR, MIB(6)));
+			rig_free(&p->rig, work);
+		}
+		keep(p, FORWARD, MIB(16));
+		rig_free(&p->rig, batch);
+	}
+}
+
+static void test_predictions_that_are_kept(void **state)
+{
+	(void)state;
+	static struct program p;
+	for (int layers = 4; layers <= 48; layers *= 2) {
+		begin(&p, layers);
+		predict(&p, layers, MOST);
+		assert_true(ends_as_leak(&p));
+		if (!strstr(p.text, "\"per_step\":16777216,"))
+			fail_msg("%d layers: %s", layers, strstr(p.text, "\"growth\""));
+	}
+}
+
 /* In few steps, as with most models: a third as many as it has layers. */
 static void test_evaluation_of_a_deep_model(void **state)
 {
@@ -242,7 +271,7 @@ static void test_sessions_that_are_never_given_up(void **state)
 	(void)state;
 	static struct program p;
 	begin(&p, 4);
-	for (int step = 0; step < MOST; step++) {
+	for (int step = 0; step < 2 * MOST; step++) {
 		void *session = NULL;
 		for (size_t turn = 1; turn <= 4; turn++) {
 			void *outputs[3];
@@ -582,6 +611,7 @@ int main(void)
 		cmocka_unit_test(test_evaluation_that_keeps_graphs),
 		cmocka_unit_test(test_evaluation_after_steps_that_were_told),
 		cmocka_unit_test(test_evaluation_of_a_deep_model),
+		cmocka_unit_test(test_predictions_that_are_kept),
 		cmocka_unit_test(test_sessions_that_are_never_given_up),
 		cmocka_unit_test(test_a_state_that_is_carried_on),
 		cmocka_unit_test(test_evaluation_that_is_over),
