@@ -110,6 +110,13 @@ class Ways(unittest.TestCase):
         self.assertTrue(out.strip().endswith("pluggable"))
         self.assertIn("terrazzo runs without its shim", err)
 
+    def test_a_release_that_is_too_old_for_the_shim(self):
+        code = ("import torch; torch.__version__ = '2.5.1'\nimport terrazzo.torch\n"
+                "print(terrazzo.torch.install(), terrazzo.torch.missing())")
+        status, out, err = run_python(code)
+        self.assertEqual(status, 0, err)
+        self.assertIn("the shim needs PyTorch 2.6 or newer, and this is 2.5.1", out)
+
     def test_without_a_compiler_a_program_that_asks_about_its_memory_goes_on(self):
         path = os.pathsep.join([str(INJECT), os.environ.get("PYTHONPATH", "")])
         code = ("import torch; c = torch.cuda; c.reset_peak_memory_stats(); c.reset_accumulated_memory_stats()\n"

@@ -18,6 +18,8 @@ from typing import Callable
 
 from . import _places
 
+OLDEST = 2, 6  # PyTorch: the headers of older ones lack what the shim derives from
+
 
 class Missing(_places.Error):
     """Something cannot be compiled here; the text says what is missing."""
@@ -138,6 +140,8 @@ def shim_key(torch, library: Path) -> str:
 
 def shim_path(torch, library: Path) -> Path:
     """The compiled shim, made if it is not there. Raises Missing."""
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST:
+        raise Missing(f"the shim needs PyTorch {OLDEST[0]}.{OLDEST[1]} or newer, and this is {torch.__version__}")
     return made(shim_key(torch, library), lambda: shim_command(torch, library))
 
 
