@@ -2,28 +2,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """What torchtitan's authors measured on real GPUs, and what `terrazzo sim` finds for one rank of a world of that size.
 
-    compare.py --env ENV --titan DIR [--terrazzo CLI] [--steps 10] [--ways WAY,WAY,...] [--real] [CASE...]
+    compare_torchtitan.py --env ENV --titan DIR [--terrazzo CLI] [--steps 10] [--ways WAY,WAY,...] [--real] [CASE...]
 
 DIR holds torchtitan's sources at the commit that was measured (COMMIT below); none of them are in this tree. The
-program runs unchanged, on a tokenizer and a text made up here: the words do not affect memory, but their number does.
-Published figures: benchmarks/llama3_h100_202412_torchtitan.md of torchtitan, tables 1 to 4. docs/ranks.md has the
-results, and says how to set ENV up and why the figures differ.
+program runs unchanged, on a tokenizer and a text made up here (made_up.py). Published figures:
+benchmarks/llama3_h100_202412_torchtitan.md of torchtitan, tables 1 to 4. docs/ranks.md has the results, and says how to
+set ENV up and why the figures differ.
 """
 import argparse
-import base64
-import itertools
 import json
 import os
-import random
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import made_up
+
 COMMIT = "9dec370ad26b5f8e9a7333a0e36165018262644b"
 GIB = 1 << 30
 MEMORY = "95GiB"  # "H100(95GB)" in torchtitan's docs/performance.md; these runs do not come near it
-WORDS = 128000    # in Llama 3.1's tokenizer, without the 256 special ones, which torchtitan adds
 
 EIGHT, SEVENTY = "train_configs/llama3_8b.toml", "train_configs/llama3_70b.toml"
 COMPILE = ["--training.compile"]
@@ -59,14 +57,10 @@ WAYS = {  # name: (options of terrazzo sim, whether terrazzo serves)
 
 
 def make_inputs(folder):
-    """A tokenizer of as many words as the real one, and a text."""
-    every = (bytes(word) for length in (1, 2, 3) for word in itertools.product(range(256), repeat=length))
-    words = enumerate(itertools.islice(every, WORDS))
-    (folder / "tokenizer.model").write_text("".join(f"{base64.b64encode(word).decode()} {n}\n" for n, word in words))
-    choose = random.Random(0)
-    text = (" ".join("".join(choose.choices("abcdefgh", k=5)) for _ in range(400)) for _ in range(2000))
+    made_up.write_tokenizer(folder / "tokenizer.model")
     (folder / "text").mkdir()
-    (folder / "text" / "data.json").write_text("".join(json.dumps({"text": part}) + "\n" for part in text))
+    text = "".join(json.dumps({"text": part}) + "\n" for part in made_up.texts(400, 2000))
+    (folder / "text" / "data.json").write_text(text)
 
 
 class Titan:
