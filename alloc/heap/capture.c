@@ -11,12 +11,13 @@
  *
  * If the stream has yet to pass that point, or no capture was announced, a lane of its own serves the capture, which
  * borrows memory that has passed. When the capture has ended, the stream's other lane gets its memory, with its
- * tickets, except what is free for any capture.
+ * tickets. What is free for any capture stays until the pool serves the stream outside of captures.
  *
  * That is what has passed, and what is clean: since it last passed, captures alone have used it. The program orders the
  * launches of a pool's graphs, so the next capture can have it however late the stream is. To know it, a free asks the
  * driver whether the capture that its lane has served goes on; if so, its ticket, and all before it, are clean. A free
- * outside of captures takes a later ticket, which is that of all memory that it joins.
+ * outside of captures takes a later ticket, which is that of all memory that it joins; so is the stream's newest, which
+ * stands for the last use of memory that is gathered.
  */
 #include "heap/capture.h"
 
@@ -82,19 +83,11 @@ static bool settles_for(trz_heap *h, const struct stream *s, const struct pool *
 	return settles;
 }
 
-static struct pool *first_pool(trz_heap *h)
-{
-	heap_lock(h);
-	struct pool *p = h->pools;
-	heap_unlock(h);
-	return p;
-}
-
 /* Gives the memory of the stream's captured lanes to its other lanes: all of it, since these serve the capture from now
  * on. */
 static void end_detours(trz_heap *h, const struct stream *s)
 {
-	for (struct pool *p = first_pool(h); p; p = p->next)
+	for (struct pool *p = heap_first_pool(h); p; p = p->next)
 		heap_merge_captured_lanes(h, p, s, true);
 }
 
@@ -102,7 +95,7 @@ static void end_detours(trz_heap *h, const struct stream *s)
  * settled. */
 static void leave_detours(trz_heap *h, const struct stream *s, uint64_t next)
 {
-	for (struct pool *p = first_pool(h); p; p = p->next)
+	for (struct pool *p = heap_first_pool(h); p; p = p->next)
 		heap_merge_captured_lanes(h, p, s, next && settles_for(h, s, p));
 }
 

@@ -261,21 +261,13 @@ static bool cover_launches(trz_heap *h, enum cover *cover)
 	return !knows_threads(h) || heap_record_deputy(h, &h->events, COVER_THREADS) == TRZ_OK;
 }
 
-static struct pool *first_pool(trz_heap *h)
-{
-	heap_lock(h);
-	struct pool *p = h->pools;
-	heap_unlock(h);
-	return p;
-}
-
 /* If a deputy cannot be recorded now, the next poll tries again. */
 void heap_end_pools(trz_heap *h)
 {
 	HEAP_GROWTH_LOCKED(h);
 	enum cover cover = COVER_ALL;
 	bool covered = false;
-	for (struct pool *p = first_pool(h); (p = next_ended(h, p)); p = p->next) {
+	for (struct pool *p = heap_first_pool(h); (p = next_ended(h, p)); p = p->next) {
 		if (p->pinned && !covered && !(covered = cover_launches(h, &cover)))
 			continue;
 		p->deputy = p->pinned && h->events.deputy ? h->events.deputies : 0;
@@ -298,7 +290,7 @@ static bool may_dissolve(const trz_heap *h, const struct pool *p)
 void heap_dissolve_pools(trz_heap *h)
 {
 	HEAP_GROWTH_LOCKED(h);
-	for (struct pool *p = first_pool(h), *next; p; p = next) {
+	for (struct pool *p = heap_first_pool(h), *next; p; p = next) {
 		next = p->next;
 		heap_lock(h);
 		bool may = may_dissolve(h, p);

@@ -255,6 +255,16 @@ static inline void heap_unlock(trz_heap *h)
 	spinlock_give(&h->lock);
 }
 
+/* The newest private pool; the others follow by `next`. Who holds the growth lock may walk them: none goes
+ * meanwhile. */
+static inline struct pool *heap_first_pool(trz_heap *h)
+{
+	heap_lock(h);
+	struct pool *p = h->pools;
+	heap_unlock(h);
+	return p;
+}
+
 enum { HOLD_STEPS = 256 };
 
 /* Counts the steps of a walk under the heap lock and gives the lock up briefly after each HOLD_STEPS, so that no thread

@@ -7,6 +7,7 @@
 
 #include "heap/capture.h"
 #include "heap/carve.h"
+#include "heap/ends.h"
 #include "heap/events.h"
 #include "heap/poll.h"
 #include "observe/account.h"
@@ -273,6 +274,17 @@ static void let_go(trz_heap *h, struct pool *p)
 	heap_unlock(h);
 }
 
+/* What captures have left behind the block becomes the block's lane's. Returns the block, or NULL if it has been freed
+ * meanwhile: the lock is given up. */
+static struct block *leave_captures_locked(trz_heap *h, struct pool *p, const struct stream *s, trz_addr address)
+{
+	HEAP_LOCKED(h);
+	heap_unlock(h);
+	heap_merge_captured_lanes(h, p, s, true);
+	heap_lock(h);
+	return serve_block_locked(h, address);
+}
+
 static trz_status grow_slow(trz_heap *h, trz_addr address, uint64_t size, enum taking taking)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -281,7 +293,9 @@ static trz_status grow_slow(trz_heap *h, trz_addr address, uint64_t size, enum t
 	struct block *b = serve_block_locked(h, address);
 	struct lane *l = b && !b->window->foreign ? b->home : NULL;
 	struct pool *p = hold_pool_locked(l);
-	if (l && !b->window->dedicated)
+	if (p && taking == TAKE_OWN)
+		b = leave_captures_locked(h, p, l->stream, address);
+	if (l && b && !b->window->dedicated)
 		adopt_locked(h, b);
 	trz_status status = grow_locked(h, address, size, taking);
 	heap_unlock(h);

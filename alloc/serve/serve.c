@@ -534,10 +534,14 @@ static void cover_if_due(trz_heap *h, struct stream *s, uint64_t sequence, uint6
 }
 
 /* The capture that a free may be part of, if its lane has served one: the driver is to be asked, and the free counts as
- * a recorder. 0: none. */
+ * a recorder. 0: none. One more ticket is taken, which no free has: what is given the stream's newest ticket, because
+ * its last use is not known any closer, is never clean. */
 static uint64_t begin_asking_locked(const struct lane *l)
 {
-	return UNLIKELY(l->serving) && stream_begin_record(l->stream) ? l->serving : 0;
+	if (LIKELY(!l->serving) || !stream_begin_record(l->stream))
+		return 0;
+	ticket_take(&l->stream->tickets);
+	return l->serving;
 }
 
 /* Frees a block whose free ends a batch (`first`), or may be part of a capture. The driver is called outside the lock,

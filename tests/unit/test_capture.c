@@ -496,6 +496,62 @@ static void test_what_the_program_uses_is_no_longer_for_captures(void **state)
 	close_captures(&c, graphs, 4);
 }
 
+/* Work of the stream's own on memory of the default pool, in pieces: each is written now, and read once the stream goes
+ * on. */
+static void use_for_long(struct scene *c, void *p, size_t size)
+{
+	trz_addr end = (trz_addr)p + size;
+	for (trz_addr at = (trz_addr)p; at < end; at += KIB(256))
+		assert_ok(sim_stamp(c->r.s, c->r.c, c->stream, at, KIB(256), 1));
+	rig_sync(&c->r);
+	scene_block(c);
+	for (trz_addr at = (trz_addr)p; at < end; at += KIB(256))
+		assert_ok(sim_verify(c->r.s, c->r.c, c->stream, at, KIB(256), 1));
+}
+
+/* The pool gathers, outside of captures, tiles that the stream's own work still uses. What is left of them is not for a
+ * capture, though the stream's newest free was one of a capture. */
+static void test_tiles_that_the_program_uses_are_not_for_captures(void **state)
+{
+	(void)state;
+	struct scene c;
+	sim_graph graphs[2];
+	scene_open(&c);
+	void *used = rig_alloc(&c.r, MIB(64), c.stream);
+	use_for_long(&c, used, MIB(64));
+	rig_free(&c.r, used);
+	capture_one(&c, &graphs[0]);
+	uint64_t gathered = rig_stat(&c.r, "path_gather");
+	void *p = scene_alloc(&c, MIB(38) + KIB(256));
+	assert_true(rig_stat(&c.r, "path_gather") > gathered);
+	scene_begin(&c);
+	rig_free(&c.r, scene_capture(&c, MIB(1) + KIB(256)));
+	scene_end(&c);
+	graphs[1] = c.graph;
+	rig_free(&c.r, p);
+	close_captures(&c, graphs, 2);
+}
+
+/* What a capture has left behind a block serves its growth outside of captures. */
+static void test_a_block_grows_into_what_a_capture_has_left(void **state)
+{
+	(void)state;
+	struct scene c;
+	scene_open(&c);
+	rig_free(&c.r, scene_alloc(&c, MIB(2)));
+	scene_block(&c);
+	scene_begin(&c);
+	void *p = scene_capture(&c, MIB(3)), *behind = scene_capture(&c, MIB(3));
+	assert_ptr_equal((char *)p + MIB(3), behind);
+	rig_free(&c.r, behind);
+	scene_end(&c);
+	uint64_t before = reserved(&c);
+	assert_ok(trz_grow(c.r.heap, p, MIB(6)));
+	assert_int_equal(reserved(&c), before);
+	rig_free(&c.r, p);
+	scene_close(&c);
+}
+
 /* ---- a capture that begins between the heap's question and its record ---- */
 
 static struct overlay racing;
@@ -597,6 +653,8 @@ int main(void)
 		cmocka_unit_test(test_captures_share_what_they_free),
 		cmocka_unit_test(test_captures_share_whether_settled_or_not),
 		cmocka_unit_test(test_what_the_program_uses_is_no_longer_for_captures),
+		cmocka_unit_test(test_tiles_that_the_program_uses_are_not_for_captures),
+		cmocka_unit_test(test_a_block_grows_into_what_a_capture_has_left),
 		cmocka_unit_test(test_a_capture_that_begins_meanwhile),
 		cmocka_unit_test(test_a_capture_that_a_free_would_break),
 	};
