@@ -734,7 +734,7 @@ TRZ_API trz_status trz_report(trz_heap *heap, unsigned flags, trz_report_callbac
 TRZ_API void trz_hold_reports(bool hold);
 
 /* Prints the report on the calling thread's newest failure, as the heap would have if the thread had not held it back.
- * No errors. Calls the driver: no. */
+ * trz_last_error(), if it still tells of that failure, says what the report says. No errors. Calls the driver: no. */
 TRZ_API void trz_print_failure(trz_heap *heap);
 
 /* ---- steps: growth, forecasts, warnings ------------------------------------------------------------------ */

@@ -176,7 +176,7 @@ static trz_status climb(trz_heap *h, const struct demand *d, trz_status refused,
 	refused = trim_and_make(h, d, out);
 	if (driver_is_dead(&h->driver))
 		return TRZ_ERROR_CONTEXT_DEAD;
-	if (refused == TRZ_ERROR_OUT_OF_MEMORY)
+	if (refused == TRZ_ERROR_OUT_OF_MEMORY && heap_ask_device(h, NULL) >= d->bytes)
 		extent_learn_withheld(h, d->bytes);
 	if (oom_is_want_of_memory(refused) && refused != TRZ_ERROR_ADDRESS_SPACE)
 		return oom_report(h, d, refused);

@@ -534,22 +534,15 @@ static bool is_new(struct reporter *r, const struct facts *f)
 	return true;
 }
 
-/* The error of the failure that r->facts are of says what the verdict says. */
+/* The thread's error says what the verdict says. */
 static void agree(const struct reporter *r)
 {
-	char before[ERROR_TEXT_BYTES], reason[192];
-	const struct facts *f = &r->facts;
 	const struct verdict *v = &r->verdict;
 	const struct evidence_growth *leak = verdict_leak(&r->evidence);
-	if (!f->reason_at || v->kind == VERDICT_UNKNOWN)
-		return;
 	uint64_t kept = v->kind == VERDICT_OTHER_PROCESS ? v->others : v->kind == VERDICT_POOL ? r->evidence.free_pools
-	              : v->kind == VERDICT_LEAK && leak ? leak->live : 0;
-	uint64_t missing = f->info.missing ? f->info.missing : evidence_or_zero(v->short_bytes);
-	snprintf(before, sizeof before, "%s", trz_last_error());
-	oom_advise(v->kind, f, missing, kept, reason, sizeof reason);
-	trz_fail(TRZ_ERROR_OUT_OF_MEMORY, "%.*s%s%s", (int)f->reason_at, before, reason,
-	         before + f->reason_at + f->reason_bytes);
+	              : v->kind == VERDICT_ROUNDING ? v->rounding : v->kind == VERDICT_LEAK && leak ? leak->live : 0;
+	if (v->kind != VERDICT_UNKNOWN)
+		oom_reword(v->kind, r->facts.info.missing ? r->facts.info.missing : evidence_or_zero(v->short_bytes), kept);
 }
 
 static void print_report(struct reporter *r)

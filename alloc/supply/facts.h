@@ -33,7 +33,7 @@ struct facts {
 	uint64_t peak_allocated, peak_reserved;
 	struct facts_rung rungs[FACTS_RUNGS];
 	unsigned rung_count;
-	size_t reason_at, reason_bytes;  /* where the reason begins in the error's text; 0: it has been cut off */
+	char reason[192];            /* and what helps, as the error's text says it */
 };
 
 /* Fills all but `info`, `needed` and the rungs, for a lane. Growth lock held. */

@@ -296,9 +296,11 @@ static enum verdict_kind reason(trz_heap *h, const struct lane *l, const struct 
 	return unfinished(h, l) ? VERDICT_OTHER_STREAM : VERDICT_FRAGMENTED;
 }
 
-void oom_advise(enum verdict_kind kind, const struct facts *f, uint64_t missing, uint64_t kept, char *text,
-                size_t size)
+/* Writes f->reason. */
+static void advise(struct facts *f, enum verdict_kind kind, uint64_t missing, uint64_t kept)
 {
+	char *text = f->reason;
+	size_t size = sizeof f->reason;
 	char lack[SIZE_TEXT_BYTES], most[SIZE_TEXT_BYTES], advice[] = "free something, use a smaller batch, or";
 	size_text(missing, lack);
 	size_text(kept, most);
@@ -325,6 +327,9 @@ void oom_advise(enum verdict_kind kind, const struct facts *f, uint64_t missing,
 	case VERDICT_OTHER_STREAM:
 		snprintf(text, size, "free memory is fragmented by unfinished work of other streams or live blocks in the same "
 		                     "tiles: synchronise, or free more");
+		break;
+	case VERDICT_ROUNDING:
+		snprintf(text, size, "rounding takes %s, %s short: ask for sizes that need no rounding", most, lack);
 		break;
 	case VERDICT_FRAGMENTED:
 		snprintf(text, size, "free memory is fragmented by live blocks in the same tiles: free more, or use a smaller "
@@ -371,11 +376,17 @@ static const char *bounds_text(const trz_oom_info *i, const struct facts *f, cha
 	return text;
 }
 
-/* Where the last words of a text begin; 0: it has been cut. */
-static size_t begin_of(const char *text, const char *last)
+void oom_reword(enum verdict_kind kind, uint64_t missing, uint64_t kept)
 {
-	size_t all = strlen(text), size = strlen(last);
-	return all > size && strcmp(text + all - size, last) == 0 ? all - size : 0;
+	struct facts *f = &thread_failure;
+	char text[ERROR_TEXT_BYTES];
+	snprintf(text, sizeof text, "%s", trz_last_error());
+	const char *reason = f->reason[0] ? strstr(text, f->reason) : NULL;
+	if (!reason)
+		return;  /* cut off, or another error */
+	const char *rest = reason + strlen(f->reason);
+	advise(f, kind, missing, kept);
+	trz_fail(TRZ_ERROR_OUT_OF_MEMORY, "%.*s%s%s", (int)(reason - text), text, f->reason, rest);
 }
 
 /* One line: the request, where the memory is, the remedy. */
@@ -384,8 +395,7 @@ static trz_status report(struct climb *c, trz_status status)
 	trz_heap *h = c->heap;
 	const struct demand *d = c->demand;
 	enum { N = SIZE_TEXT_BYTES };
-	char asked[N], reserved[N], held[N], cached[N], largest[N], free_text[N], total[N], pinned[N], bounds[192],
-	     why[192];
+	char asked[N], reserved[N], held[N], cached[N], largest[N], free_text[N], total[N], pinned[N], bounds[192];
 	struct lane *l = d->lane;
 	trz_oom_info i = gather_info(h, l, d->size, &c->waits);
 	char waited[160];
@@ -396,21 +406,18 @@ static trz_status report(struct climb *c, trz_status status)
 	h->last_oom = i;
 	pthread_mutex_unlock(&h->oom_lock);
 	size_text(i.pinned, pinned);
-	oom_advise(reason(h, l, &thread_failure), &thread_failure, i.missing, 0, why, sizeof why);
-	trz_fail(status,
-	         "%s requested on device %d: %s of %s is free there%s; this heap has reserved %s, callers hold "
-	         "%s of it, %s is free%s%s%s, and %s is the most it could serve now%s; %s",
-	         size_text(d->size, asked), h->driver.device,
-	         size_text(real ? shared->device_free : i.device_free, free_text),
-	         size_text(real ? shared->device_total : i.device_total, total),
-	         bounds_text(&i, &thread_failure, bounds, sizeof bounds), size_text(i.reserved, reserved),
-	         size_text(i.allocated, held),
-	         size_text(i.cached, cached), i.pinned ? " (" : "", i.pinned ? pinned : "",
-	         i.pinned ? " of that held for graphs in private pools)" : "", size_text(i.largest, largest),
-	         wait_text(&i, waited, sizeof waited), why);
-	thread_failure.reason_at = begin_of(trz_last_error(), why);
-	thread_failure.reason_bytes = strlen(why);
-	return status;
+	advise(&thread_failure, reason(h, l, &thread_failure), i.missing, 0);
+	return trz_fail(status,
+	                "%s requested on device %d: %s of %s is free there%s; this heap has reserved %s, callers hold "
+	                "%s of it, %s is free%s%s%s, and %s is the most it could serve now%s; %s",
+	                size_text(d->size, asked), h->driver.device,
+	                size_text(real ? shared->device_free : i.device_free, free_text),
+	                size_text(real ? shared->device_total : i.device_total, total),
+	                bounds_text(&i, &thread_failure, bounds, sizeof bounds), size_text(i.reserved, reserved),
+	                size_text(i.allocated, held),
+	                size_text(i.cached, cached), i.pinned ? " (" : "", i.pinned ? pinned : "",
+	                i.pinned ? " of that held for graphs in private pools)" : "", size_text(i.largest, largest),
+	                wait_text(&i, waited, sizeof waited), thread_failure.reason);
 }
 
 trz_status oom_report(trz_heap *h, const struct demand *d, trz_status status)

@@ -31,10 +31,10 @@ trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct 
 /* Keeps the facts of a failed demand for trz_last_oom and sets the error text. Returns the status. */
 trz_status oom_report(trz_heap *h, const struct demand *d, trz_status status);
 
-/* The last words of a failure's error text: the reason, and what helps. oom_report() writes those of the reason that
- * the sums suggest. `kept`: what other processes or pools have, or leaks. */
-void oom_advise(enum verdict_kind kind, const struct facts *f, uint64_t missing, uint64_t kept, char *text,
-                size_t size);
+/* The error of the thread's newest failure tells of the reason, and what helps, that the sums suggest. This puts the
+ * words of a verdict in their place, if the thread's error is still that one. `missing`: bytes; `kept`: what other
+ * processes or pools have, rounding takes, or leaks. */
+void oom_reword(enum verdict_kind kind, uint64_t missing, uint64_t kept);
 
 /* Counts a request that has failed for good, in the statistics and in the history. */
 void oom_count(trz_heap *h, const struct demand *d);
