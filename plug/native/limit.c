@@ -240,6 +240,7 @@ static void note_fork(void)
 	own = NULL;
 	limit_forget_held();
 	limit_forget_captured();
+	limit_forget_opening();
 }
 
 /* Reads "BYTES", "BYTES -" or "BYTES LEDGER". *path: NULL without a ledger. */

@@ -40,9 +40,11 @@ unsigned limit_look(uint64_t *own_held, uint64_t *others, struct limit_process *
 /* No capture is under way: what broken ones have allocated counts no more. limit_graphs.c. */
 void limit_captures_over(void);
 
-/* In the child of a fork: what the parent holds is not its own. limit_held.c, limit_graphs.c. */
+/* In the child of a fork: what the parent holds, or is about to, is not its own. limit_held.c, limit_graphs.c,
+ * limit_calls.c. */
 void limit_forget_held(void);
 void limit_forget_captured(void);
+void limit_forget_opening(void);
 
 /* The context has ended, and with it the memory that was allocated there. limit_held.c. */
 void limit_end_context(const void *context);

@@ -205,6 +205,11 @@ cuda_result limit_cuMemGetInfo_v2(size_t *unused, size_t *total)
 
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
+void limit_forget_opening(void)
+{
+	pthread_mutex_init(&opening, NULL);
+}
+
 static struct limit_memory *take_opened(cuda_addr address)
 {
 	size_t size = 0;

@@ -30,12 +30,26 @@ static int is_pytorch(struct dl_phdr_info *info, size_t size, void *unused)
 	return strstr(info->dlpi_name, "/libc10_cuda.so") != NULL;
 }
 
+/* Uses of contexts beyond the first (cuCtxAttach). Once one has found no place (`full`), nobody knows which cuCtxDetach
+ * is the last: none ends a heap. */
+static struct {
+	pthread_mutex_t lock;
+	struct {
+		void *context;
+		unsigned uses;
+	} of[32];
+	bool full;
+} attached = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+enum { ATTACHED = sizeof attached.of / sizeof attached.of[0] };
+
 /* In the child, locks of the parent's may be held for ever. */
 static void note_fork(void)
 {
 	atomic_store(&event_order_reporting, false);
 	atomic_store(&event_order_given_up, true);
 	preload_forget_parents_captures();
+	pthread_mutex_init(&attached.lock, NULL);
 }
 
 static bool exporter; /* ipc:auto has found that the program may export memory */
@@ -502,19 +516,6 @@ cuda_result cuCtxDestroy_v2(void *context)
 	ENTER(cuCtxDestroy_v2);
 	return destroy(REAL(cuCtxDestroy_v2), context);
 }
-
-/* Uses of contexts beyond the first (cuCtxAttach). Once one has found no place (`full`), nobody knows which cuCtxDetach
- * is the last: none ends a heap. */
-static struct {
-	pthread_mutex_t lock;
-	struct {
-		void *context;
-		unsigned uses;
-	} of[32];
-	bool full;
-} attached = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-enum { ATTACHED = sizeof attached.of / sizeof attached.of[0] };
 
 static void note_attach(void *context)
 {

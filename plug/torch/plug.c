@@ -96,9 +96,13 @@ size_t trz_torch_follow_events(void)
 	return cuda_events_follow(false);
 }
 
+/* A heap is being opened, or has been. */
+static atomic_bool begun;
+
 static void note_fork(void)
 {
-	atomic_store_explicit(&forked, true, memory_order_relaxed);
+	if (atomic_load_explicit(&begun, memory_order_relaxed))
+		atomic_store_explicit(&forked, true, memory_order_relaxed);
 }
 
 static trz_status open_heap_locked(int device)
@@ -106,12 +110,15 @@ static trz_status open_heap_locked(int device)
 	static bool watching;
 	trz_heap *heap;
 	trz_open_params params = {.device = device};
-	trz_status status = plug_pass(trz_open(&params, &heap));
-	if (status != TRZ_OK)
-		return status;
+	bool first = !atomic_exchange(&begun, true);
 	if (!watching)
 		pthread_atfork(NULL, NULL, note_fork);
 	watching = true;
+	trz_status status = plug_pass(trz_open(&params, &heap));
+	if (status != TRZ_OK) {
+		atomic_store(&begun, !first);
+		return status;
+	}
 	plug_join_sites(heap);
 	if (on_open)
 		on_open(device, heap);
