@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "output_file.h"
 #include "replay.h"
 #include "size_text.h"
 
@@ -77,20 +78,6 @@ FILE *output_open(const char *path);
 
 /* Closes it unless it is standard output. Errors: IO (not all has been written). */
 trz_status output_close(FILE *to, const char *path, bool written);
-
-/* A file that gets its name once it is complete; until then an older file of that name stays as it is. A device, a pipe
- * or a link is written directly. */
-struct output {
-	FILE *to;
-	const char *path;
-	char *beside;              /* its name until then; NULL: `path` is written directly */
-};
-
-/* Errors: IO, HOST_MEMORY. */
-trz_status output_begin(struct output *o, const char *path);
-
-/* Ends it; `status` says whether writing succeeded. Returns the first error. */
-trz_status output_end(struct output *o, trz_status status);
 
 /* A sink of texts (jsonw.h, oom_report.h) into a FILE. */
 bool output_sink(void *file, const char *bytes, size_t size);

@@ -4,14 +4,11 @@
  */
 #include "trace.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "error.h"
-#include "special_file.h"
+#include "output_file.h"
 #include "trace_format.h"
 
 _Static_assert(sizeof(struct trace_event) <= 32, "traces of millions of events are held in memory");
@@ -95,42 +92,12 @@ trz_status trace_load_memory(const char *name, const void *data, size_t size, in
 	return load(&in, device, out);
 }
 
-/* Writes to a file that is open, and closes it. errno says what failed. */
-static bool write_and_close(const struct trace *trace, FILE *to)
-{
-	bool written = trace_write(trace, to) == TRZ_OK;
-	int error = errno;
-	bool closed = (to == stdout ? fflush(to) : fclose(to)) == 0;
-	errno = written ? errno : error;
-	return written && closed;
-}
-
-/* A file that cannot be written whole takes the place of none. */
-static trz_status save_file(const struct trace *trace, const char *path, const char *beside)
-{
-	FILE *to = fopen(beside, "wbe");
-	if (!to)
-		return trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", path, strerror(errno));
-	if (write_and_close(trace, to) && (beside == path || rename(beside, path) == 0))
-		return TRZ_OK;
-	int error = errno;
-	if (beside != path)
-		unlink(beside);
-	return trz_fail(TRZ_ERROR_IO, "%s: cannot be written: %s", path, strerror(error));
-}
-
 trz_status trace_save(const struct trace *trace, const char *path)
 {
-	char *beside;
-	if (strcmp(path, "-") == 0 && write_and_close(trace, stdout))
-		return TRZ_OK;
-	if (strcmp(path, "-") == 0)
-		return trz_fail(TRZ_ERROR_IO, "standard output: cannot be written: %s", strerror(errno));
-	if (is_special_file(path))
-		return save_file(trace, path, path);
-	if (asprintf(&beside, "%s.%ld.part", path, (long)getpid()) < 0)
-		return trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no memory to write it", path);
-	trz_status status = save_file(trace, path, beside);
-	free(beside);
-	return status;
+	struct output o;
+	trz_status status = output_begin(&o, path);
+	if (status != TRZ_OK)
+		return status;
+	status = trace_write(trace, o.to);
+	return output_end(&o, status == TRZ_ERROR_IO ? TRZ_OK : status);  /* the file knows of that, and has a name */
 }

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A file that gets its name once it is complete.
+ */
+#include "output_file.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "error.h"
+#include "special_file.h"
+
+trz_status output_begin(struct output *o, const char *path)
+{
+	*o = (struct output){.path = path};
+	if (strcmp(path, "-") == 0) {
+		o->to = stdout;
+		return TRZ_OK;
+	}
+	if (!is_special_file(path) && asprintf(&o->beside, "%s.%ld.part", path, (long)getpid()) < 0) {
+		o->beside = NULL;
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no host memory to write it", path);
+	}
+	o->to = fopen(o->beside ? o->beside : path, "wbe");
+	if (o->to)
+		return TRZ_OK;
+	trz_status status = trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", path, strerror(errno));
+	free(o->beside);
+	return status;
+}
+
+trz_status output_end(struct output *o, trz_status status)
+{
+	bool failed = ferror(o->to) != 0, is_file = o->to != stdout;
+	failed = (is_file ? fclose(o->to) : fflush(o->to)) != 0 || failed;
+	if (status == TRZ_OK && (failed || (o->beside && rename(o->beside, o->path))))
+		status = trz_fail(TRZ_ERROR_IO, "%s: cannot be written: %s", is_file ? o->path : "standard output",
+		                  strerror(errno));
+	if (o->beside && status != TRZ_OK)
+		unlink(o->beside);
+	free(o->beside);
+	return status;
+}
