@@ -133,6 +133,9 @@ void native_late_settle(struct native_heap *heap, cuda_result (*wait)(struct nat
 /* The heap is about to be closed. */
 void native_late_forget(struct native_heap *heap);
 
+/* Bytes that the heap keeps for later. */
+uint64_t native_cached(const struct native_heap *heap);
+
 /* Counts what is allocated in the order of streams, for the default pool's attributes. */
 void native_pool_take(struct native_heap *heap, size_t size);
 void native_pool_give(struct native_heap *heap, const trz_pointer_info *info);

@@ -252,6 +252,12 @@ static uint64_t stat(const struct native_heap *h, const char *name)
 	return value;
 }
 
+uint64_t native_cached(const struct native_heap *h)
+{
+	uint64_t reserved = stat(h, "reserved_bytes.all.current"), allocated = stat(h, "allocated_bytes.all.current");
+	return reserved > allocated ? reserved - allocated : 0;
+}
+
 struct cached {
 	int device;
 	uint64_t bytes;
@@ -260,9 +266,8 @@ struct cached {
 static void add_cached(struct native_heap *h, void *argument)
 {
 	struct cached *c = argument;
-	uint64_t reserved = stat(h, "reserved_bytes.all.current"), allocated = stat(h, "allocated_bytes.all.current");
-	if (h->device == c->device && reserved > allocated)
-		c->bytes += reserved - allocated;
+	if (h->device == c->device)
+		c->bytes += native_cached(h);
 }
 
 /* Adjusts the driver's figures: what the device's heaps keep for later counts as free, since all of them return it

@@ -64,13 +64,6 @@ void native_pool_trim(void *pool, size_t keep)
 	act_on_pool((struct request){.pool = pool, .act = trim, .keep = keep});
 }
 
-static uint64_t stat(const struct native_heap *h, const char *name)
-{
-	uint64_t value = 0;
-	trz_stat(h->heap, name, &value);
-	return value;
-}
-
 static size_t larger(size_t a, size_t b)
 {
 	return a > b ? a : b;
@@ -80,8 +73,7 @@ static size_t larger(size_t a, size_t b)
  * all of it counts. The most is noted when it is asked for: what was there between two questions is not known. */
 static size_t reserved_now(struct native_heap *h)
 {
-	uint64_t reserved = stat(h, "reserved_bytes.all.current"), allocated = stat(h, "allocated_bytes.all.current");
-	size_t now = atomic_load(&h->async) + (reserved > allocated ? reserved - allocated : 0);
+	size_t now = atomic_load(&h->async) + native_cached(h);
 	size_t most = atomic_load(&h->reserved_before);
 	while (now > most && !atomic_compare_exchange_weak(&h->reserved_before, &most, now)) {}
 	return now;
