@@ -11,13 +11,11 @@ set ENV up and why the figures differ.
 """
 import argparse
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import made_up
+import ways
 
 COMMIT = "9dec370ad26b5f8e9a7333a0e36165018262644b"
 GIB = 1 << 30
@@ -48,12 +46,6 @@ CASES = {  # name: (name in the table, options besides the common ones, {GPUs: G
         f"--job.config_file={SEVENTY}", "--training.batch_size=16", "--training.data_parallel_shard_degree=32",
         "--training.tensor_parallel_degree=8", *FLOAT8, *FULL], {256: 71.9}),
 }
-WAYS = {  # name: (options of terrazzo sim, whether terrazzo serves)
-    "native": (["--allocator=native"], False),
-    "expandable": (["--allocator=expandable"], False),
-    "terrazzo": ([], True),
-    "late": (["--work=late"], True),
-}
 
 
 def make_inputs(folder):
@@ -76,18 +68,13 @@ class Titan:
 
     def run(self, way, world, *command):
         """The report's row of each rank."""
-        options, terrazzo = WAYS[way]
         file = self.folder / "report.json"
         file.unlink(missing_ok=True)
-        words = [self.args.terrazzo, "sim", f"--env={self.args.env}", f"--memory={MEMORY}", f"--json={file}", world,
-                 *options, "--", *[self.args.terrazzo, "run", "--"] * terrazzo, *command]
-        environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(self.folder / "cache"),
-                       "TOKENIZERS_PARALLELISM": "false", **os.environ, "PYTHONPATH": str(self.args.titan)}
-        done = subprocess.run(words, cwd=self.args.titan, env=environment, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, check=False)
+        words, done = ways.run(self.args, way, [f"--memory={MEMORY}", f"--json={file}", world], command,
+                               self.args.titan, self.folder / "cache", self.args.titan)
         ranks = [p for p in json.loads(file.read_text())["processes"] if "rank" in p] if file.exists() else []
-        if done.returncode or not ranks:
-            sys.exit(f"{' '.join(map(str, words))}: status {done.returncode}\n{done.stdout[-4000:]}")
+        if not ranks:
+            ways.fail(words, done)
         return ranks
 
     def one_rank(self, way, world, options):
@@ -123,22 +110,13 @@ def compare_with_all(titan, name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="CASE", choices=[[], *CASES], help=", ".join(CASES))
-    parser.add_argument("--env", required=True, type=Path)
+    ways.add_options(parser, CASES, 10)
     parser.add_argument("--titan", required=True, type=Path, metavar="DIR")
-    parser.add_argument("--terrazzo", default="terrazzo")
-    parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--ways", type=lambda text: [name for name in WAYS if name in text.split(",")],
-                        default=list(WAYS), help=", ".join(WAYS))
     parser.add_argument("--real", action="store_true", help="run 8 ranks, too, and compare them with the one")
-    args = parser.parse_args()
-    args.env, args.titan = args.env.resolve(), args.titan.resolve()
-    if "/" in args.terrazzo:
-        args.terrazzo = Path(args.terrazzo).resolve()
+    args = ways.parse(parser)
+    args.titan = args.titan.resolve()
     if not (args.titan / "train_configs" / "llama3_8b.toml").exists():
         parser.error(f"{args.titan}: not torchtitan of December 2024; git checkout {COMMIT}")
-    if not args.ways:
-        parser.error(f"--ways: {', '.join(WAYS)}")
     names = args.names or ["fsdp"]
     with tempfile.TemporaryDirectory() as folder:
         titan = Titan(args, Path(folder))

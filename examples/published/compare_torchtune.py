@@ -10,14 +10,12 @@ says how to set ENV up and why figures differ.
 """
 import argparse
 import json
-import os
 import re
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import made_up
+import ways
 
 MEMORY = "80GiB"
 MODEL = "torchtune.models.llama3_2.llama3_2_3b"
@@ -48,12 +46,6 @@ CASES = {  # name: (name in the table, recipe, what it changes in COMMON, GiB pu
     "lora": ("LoRA", LORA, ADAPTERS, 8.5),
     "qlora": ("QLoRA", QLORA, ADAPTERS, 4.6),
 }
-WAYS = {  # name: (options of terrazzo sim, whether terrazzo serves)
-    "native": (["--allocator=native"], False),
-    "expandable": (["--allocator=expandable"], False),
-    "terrazzo": ([], True),
-    "late": (["--work=late"], True),
-}
 
 
 def make_inputs(folder):
@@ -77,18 +69,13 @@ def largest(log, what):
 
 def run(args, folder, way, command):
     """The largest of the steps' figures, as the program logged them."""
-    options, terrazzo = WAYS[way]
-    words = [args.terrazzo, "sim", f"--env={args.env}", f"--memory={MEMORY}", *options, "--",
-             *[args.terrazzo, "run", "--"] * terrazzo, *command]
-    environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "cache"),
-                   **os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent)}
     for old in (folder / "log").glob("*"):
         old.unlink()
-    done = subprocess.run(words, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, check=False)
+    words, done = ways.run(args, way, [f"--memory={MEMORY}"], command, folder, folder / "cache",
+                           Path(__file__).resolve().parent)
     log = "".join(file.read_text() for file in (folder / "log").glob("*.txt"))
-    if done.returncode or "peak_memory_active" not in log or "could not be installed" in done.stdout:
-        sys.exit(f"{' '.join(map(str, words))}: status {done.returncode}\n{done.stdout[-4000:]}")
+    if "peak_memory_active" not in log:
+        ways.fail(words, done)
     return largest(log, "peak_memory_active"), largest(log, "peak_memory_reserved")
 
 
@@ -103,18 +90,8 @@ def compare(args, folder, name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="CASE", choices=[[], *CASES], help=", ".join(CASES))
-    parser.add_argument("--env", required=True, type=Path)
-    parser.add_argument("--terrazzo", default="terrazzo")
-    parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--ways", type=lambda text: [name for name in WAYS if name in text.split(",")],
-                        default=list(WAYS), help=", ".join(WAYS))
-    args = parser.parse_args()
-    args.env = args.env.resolve()
-    if "/" in args.terrazzo:
-        args.terrazzo = Path(args.terrazzo).resolve()
-    if not args.ways:
-        parser.error(f"--ways: {', '.join(WAYS)}")
+    ways.add_options(parser, CASES, 3)
+    args = ways.parse(parser)
     columns = ["technique", "published", "simulated", "differs by", *(f"{way}, reserved" for way in args.ways)]
     print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
