@@ -103,13 +103,10 @@ class Bench:
         row = self.row(kind, workload, allocator.name, lag)
         if "peak_reserved_bytes" in row:
             return
-        found = harness_runs.replay(allocator, trace, lag)
-        times = {harness_runs.COSTS: found.pop("driver_time_ns", None)}
-        row.update(found, lower_bound_bytes=lower or found.get("peak_allocated_bytes"))
-        other_costs = allocator.fits and kind != "rmm" and lag == 0 and "failed" not in found
-        for costs in self.arguments.costs if other_costs else ():
-            times[costs] = harness_runs.replay(allocator, trace, lag, costs=costs).get("driver_time_ns")
-        row["driver_time_ns"] = times
+        other_costs = allocator.fits and kind != "rmm" and lag == 0
+        found = harness_runs.replay(allocator, trace, lag, self.arguments.costs if other_costs else ())
+        times = {harness_runs.COSTS: found.pop("driver_time_ns", None)} | found.pop("driver_time_by")
+        row.update(found, lower_bound_bytes=lower or found.get("peak_allocated_bytes"), driver_time_ns=times)
 
     def fit(self, kind, workload, trace, _lower, allocator, lag):
         row = self.row(kind, workload, allocator.name, lag)
@@ -281,6 +278,8 @@ def parse_arguments():
         if not Path(costs).is_file() and not (SOURCE / "sim" / "costs" / f"{costs}.ini").exists():
             parser.error(f"--costs {costs}: there is no such table in sim/costs, and no such file")
     others = [costs for costs in arguments.costs.split(",") if costs != harness_runs.COSTS]
+    if len(others) > harness_runs.MORE_TABLES:
+        parser.error(f"--costs: at most {harness_runs.MORE_TABLES} tables beside {harness_runs.COSTS}")
     arguments.costs = [] if arguments.quick else others
     return arguments
 

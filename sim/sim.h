@@ -384,6 +384,17 @@ void sim_reset_calls(sim *s);
 uint64_t sim_driver_time_ns(sim *s);
 uint64_t sim_host_ticks(sim *s);
 
+/* From here on the machine also sums the driver's time by the table `name`; its clock goes on by that of its config.
+ * sim_driver_time_by: the sum by the i-th table added, from 0. Errors: INVALID_ARGUMENT (SIM_MORE_COSTS tables have been
+ * added), BAD_INPUT and IO as for sim_open. */
+enum { SIM_MORE_COSTS = 3 };
+trz_status sim_add_costs(sim *s, const char *name);
+uint64_t sim_driver_time_by(sim *s, unsigned i);
+
+/* While `on`, sim_calls and the driver's time leave out the calling thread's calls: a measured program's own, beside
+ * its allocator's. What they take passes on the clock. */
+void sim_leave_out(sim *s, bool on);
+
 /* Violations so far, and the text of the first (NULL: none). */
 uint64_t sim_violations(sim *s);
 const char *sim_first_violation(sim *s);

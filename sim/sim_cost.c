@@ -116,7 +116,7 @@ static sim_slot find_slot(const char *name)
 }
 
 struct reading {
-	sim *s;
+	struct sim_cost_table *table;
 	unsigned entries;
 };
 
@@ -126,7 +126,7 @@ static int read_entry(void *user, const char *section, const char *name, const c
 	sim_slot slot = find_slot(section);
 	if (slot == SIM_SLOTS)
 		return 0;
-	struct sim_cost *cost = &r->s->cost[slot];
+	struct sim_cost *cost = &r->table->slot[slot];
 	r->entries++;
 	if (strcmp(name, "call_ns") == 0)
 		return read_whole_number(value, &cost->call_ns);
@@ -154,7 +154,8 @@ static int read_file(const char *name, struct reading *r)
 
 trz_status sim_cost_load(sim *s, const char *name)
 {
-	struct reading r = {.s = s};
+	struct sim_cost_table table = {0};
+	struct reading r = {.table = &table};
 	const char *text = shipped_text(name);
 	int line = text ? ini_parse_string(text, read_entry, &r) : read_file(name, &r);
 	if (line < 0)
@@ -169,6 +170,7 @@ trz_status sim_cost_load(sim *s, const char *name)
 		return trz_fail(TRZ_ERROR_BAD_INPUT,
 		                "%s: no cost table: it has no entry, such as \"call_ns = 2000\" below \"[reserve]\" (see "
 		                "costs/a100.ini); those shipped are %s", name, shipped_list + 2);
+	s->costs[s->cost_tables++] = table;
 	return TRZ_OK;
 }
 
@@ -190,15 +192,35 @@ static uint64_t at_size(const struct sim_cost *c, uint64_t mib)
 	return (uint64_t)(low + rise * (int64_t)(mib - c->point_mib[i - 1]) / run);
 }
 
+static void charge(sim *s, unsigned table, uint64_t ns)
+{
+	if (table == 0)
+		s->clock_ns += ns;
+	if (!s->left_out)
+		*(table == 0 ? &s->figures->driver_time_ns : &s->costs[table].time_ns) += ns;
+}
+
 void sim_charge_call(sim *s, sim_slot slot)
 {
-	s->figures->driver_time_ns += s->cost[slot].call_ns;
+	for (unsigned i = 0; i < s->cost_tables; i++)
+		charge(s, i, s->costs[i].slot[slot].call_ns);
 }
 
 void sim_charge_handle(sim *s, sim_slot slot, uint64_t size, int devices)
 {
-	const struct sim_cost *c = &s->cost[slot];
 	uint64_t mib = size / MIB(1);
-	uint64_t ns = at_size(c, mib) + c->mib_ns * mib;
-	s->figures->driver_time_ns += ns + ns * c->device_percent / 100 * (uint64_t)(devices - 1);
+	for (unsigned i = 0; i < s->cost_tables; i++) {
+		const struct sim_cost *c = &s->costs[i].slot[slot];
+		uint64_t ns = at_size(c, mib) + c->mib_ns * mib;
+		charge(s, i, ns + ns * c->device_percent / 100 * (uint64_t)(devices - 1));
+	}
+}
+
+trz_status sim_add_costs(sim *s, const char *name)
+{
+	pthread_mutex_lock(&s->lock);
+	trz_status status = s->cost_tables <= SIM_MORE_COSTS ? sim_cost_load(s, name) :
+	                    trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "a simulated machine has no room for more cost tables");
+	pthread_mutex_unlock(&s->lock);
+	return status;
 }

@@ -57,7 +57,8 @@ struct sim_call sim_enter(sim *s, sim_slot slot)
 	call.thread->reason[0] = '\0';
 	call.thread->result = 0;
 	if (in_slot) {
-		s->calls[slot]++;
+		s->left_out = call.thread->left_out;
+		s->calls[slot] += !s->left_out;
 		sim_charge_call(s, slot);
 		if (slot != SIM_SLOT_clock_ns && call.thread->called_back && sim_enforces(s, SIM_RULE_HOST_CALLS))
 			call.status = sim_refuse(s, TRZ_ERROR_NOT_PERMITTED, "this thread runs a host function of a stream");
@@ -217,7 +218,7 @@ static uint64_t measure_timing(sim *s)
 		least = min_u64(least, ticks_read_in_order(&s->ticks) - begin - t->host_ticks);
 	}
 	t->host_ticks = 0;
-	s->figures->driver_time_ns = 0;
+	s->clock_ns = s->figures->driver_time_ns = 0;
 	s->calls[SIM_SLOT_device_count] = 0;
 	return least / CALLS;
 }
@@ -284,7 +285,7 @@ void sim_close(sim *s)
 
 uint64_t sim_now_ns(const sim *s)
 {
-	return s->figures->driver_time_ns + s->tick * 1000 + s->clock_readings;
+	return s->clock_ns + s->tick * 1000 + s->clock_readings;
 }
 
 const trz_driver *sim_driver(sim *s)
@@ -317,6 +318,16 @@ void sim_reset_calls(sim *s)
 uint64_t sim_driver_time_ns(sim *s)
 {
 	return read_locked(s, &s->figures->driver_time_ns);
+}
+
+uint64_t sim_driver_time_by(sim *s, unsigned i)
+{
+	return i < SIM_MORE_COSTS ? read_locked(s, &s->costs[1 + i].time_ns) : 0;
+}
+
+void sim_leave_out(sim *s, bool on)
+{
+	sim_thread_here(s)->left_out = on;
 }
 
 uint64_t sim_host_ticks(sim *s)

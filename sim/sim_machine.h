@@ -56,6 +56,8 @@ struct sim_phys {
 	int device, shared;         /* shared: its place in the ledger's `shared`; -1: it is this process's alone */
 	unsigned export_kinds;
 	uint32_t handles, mappings;
+	struct sim_beside *beside;  /* what stamps wrote to it (sim_stamp.c); NULL: nothing lies there */
+	bool bare;                  /* nothing ever will: stamps write into the memory */
 	uint64_t retained;          /* a handle that needs `retains` releases more than one */
 	uint32_t retains;
 };
@@ -258,6 +260,7 @@ struct sim_thread {
 	bool waiting;               /* in sim_block, for another thread's host function */
 	unsigned depth;             /* of nested driver slots, for host functions that call the driver */
 	unsigned called_back;       /* depth of nested host functions */
+	bool left_out;              /* its calls are left out of the figures */
 	uint64_t host_ticks;        /* spent in slots */
 	int result;                 /* a driver's, for the newest call that failed; 0: the one of its status */
 	char reason[SIM_TEXT_BYTES];
@@ -271,6 +274,11 @@ struct sim_cost {
 	uint64_t call_ns, mib_ns, device_percent;
 	unsigned points;            /* at(size): straight lines between these points, flat outside */
 	uint64_t point_mib[SIM_COST_POINTS], point_ns[SIM_COST_POINTS];
+};
+
+struct sim_cost_table {
+	struct sim_cost slot[SIM_SLOTS];
+	uint64_t time_ns;           /* what calls took by it; unused in the first, whose time is a figure */
 };
 
 struct sim_fault {
@@ -321,7 +329,10 @@ struct sim {
 	uint64_t schedule_seed, sync_seed, fault_seed;
 	uint32_t (*mark)(void);     /* the meetings'; NULL: there has been none */
 
-	struct sim_cost cost[SIM_SLOTS];
+	struct sim_cost_table costs[1 + SIM_MORE_COSTS];
+	unsigned cost_tables;        /* of `costs`; the clock goes by the first */
+	uint64_t clock_ns;           /* what all calls took, those left out of the figures included */
+	bool left_out;               /* the call under way is */
 	sim_figures own_figures, *figures;
 	uint64_t clock_readings;
 	struct ticks ticks;          /* the host's clock; not calibrated */
@@ -368,6 +379,7 @@ bool sim_enforces(const sim *s, enum sim_rule rule);
 trz_status sim_fault_strike(sim *s, sim_slot slot);
 
 /* sim_cost.c */
+/* Makes the named table the machine's next. */
 trz_status sim_cost_load(sim *s, const char *name);
 void sim_charge_call(sim *s, sim_slot slot);
 void sim_charge_handle(sim *s, sim_slot slot, uint64_t size, int devices);
@@ -411,6 +423,8 @@ struct sim_mapping *sim_mapping_at(const sim *s, uint64_t address);
 trz_status sim_mapping_add(sim *s, uint64_t address, struct sim_phys *p, struct sim_chunk *chunk);
 trz_status sim_mapping_hide(sim *s, uint64_t address, uint64_t size);
 trz_status sim_mapping_show(sim *s, uint64_t address, uint64_t size);
+/* The same for a use of the bytes, which then hold all that stamps have written. */
+trz_status sim_bytes_show(sim *s, uint64_t address, uint64_t size);
 void sim_mapping_grant(sim *s, uint64_t address, uint64_t size, uint32_t access);
 void sim_mapping_remove(sim *s, struct sim_mapping *m);
 bool sim_in_window(const sim *s, uint64_t address);
@@ -538,6 +552,11 @@ void sim_complete(sim *s, struct sim_stream *st);
 trz_status sim_block(sim *s, struct sim_stream *st, uint64_t sequence);
 /* Runs all work that a device has been given so far. */
 trz_status sim_drain(sim *s, int device);
+
+/* sim_stamp.c */
+void sim_stamp_execute(sim *s, const struct sim_stream *st, const struct sim_work *w);
+/* Puts what stamps have written beside the memory into it; from here on they write into it. */
+void sim_stamps_settle(sim *s, struct sim_phys *p);
 
 /* sim_copy.c: the addresses may be the device's or the host's; zeros become holes of the memory file, and holes are not
  * read. Device memory is mapped and accessible. */

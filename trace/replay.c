@@ -463,7 +463,7 @@ static trz_status open_device(struct replay *r)
 	const struct replay_params *p = r->params;
 	if (p->policy == REPLAY_PEER)
 		return borrow_device(r);
-	sim_config config = { .capacity = p->capacity, .continue_on_violation = true, .timed = true,
+	sim_config config = { .capacity = p->capacity, .continue_on_violation = true, .timed = true, .host_faults = true,
 	                      .schedule = p->schedule, .seed = p->seed, .costs = p->costs };
 	trz_status status = sim_open(&config, &r->sim);
 	if (status != TRZ_OK)
@@ -506,11 +506,12 @@ static trz_status gather(struct replay *r)
 {
 	struct replay_result *out = r->out;
 	for (int slot = 0; slot < SIM_SLOTS; slot++)
-		out->driver_calls[slot] = sim_calls(r->sim, (sim_slot)slot) - r->program.calls[slot];
+		out->driver_calls[slot] = sim_calls(r->sim, (sim_slot)slot);
 	memcpy(out->driver_calls_in_frees, r->calls_in_frees, sizeof out->driver_calls_in_frees);
 	out->driver_calls_last_quarter = memory_calls(r) - r->memory_calls_before;
-	out->driver_calls[SIM_SLOT_stream_capture] -= r->pools.asked;
-	out->driver_time_ns = sim_driver_time_ns(r->sim) - r->program.driver_ns - r->pools.driver_ns;
+	out->driver_time_ns = sim_driver_time_ns(r->sim);
+	for (unsigned i = 0; i < SIM_MORE_COSTS; i++)
+		out->driver_time_by[i] = sim_driver_time_by(r->sim, i);
 	out->operations = r->operations;
 	out->skipped_events = r->pools.skipped;
 	out->pools = r->pools.made;

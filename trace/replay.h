@@ -79,6 +79,7 @@ struct replay_result {
 	uint64_t driver_calls_in_frees[SIM_SLOTS];  /* event_record, event_query and stream_capture */
 	uint64_t driver_calls_last_quarter;    /* of the events: calls that make, lay, take or give back memory */
 	uint64_t driver_time_ns;               /* virtual */
+	uint64_t driver_time_by[SIM_MORE_COSTS];    /* by the tables added to a peer's device (sim_add_costs), in ns */
 	uint64_t max_driver_time_per_alloc_ns;
 	double max_times_tiles;                /* the most driver time of one allocation, as a multiple of what creating
 	                                        * its size in tiles of REPLAY_TILE costs, while the device had room */

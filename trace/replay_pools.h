@@ -28,7 +28,6 @@ struct replay_pools {
 	uint32_t made, captured;           /* so far */
 	uint64_t launches, skipped;
 	uint32_t under_way;                /* captures */
-	uint64_t asked, driver_ns;         /* the replay's own queries of the driver, and their virtual time */
 };
 
 /* Room for what the trace names. Errors: HOST_MEMORY. */

@@ -12,31 +12,6 @@
 #define HAND_OVER_KEY ((uint64_t)1 << 32)
 #define WORK_KEY (HAND_OVER_KEY + 1)
 
-static const sim_slot slots[] = { SIM_SLOT_event_create, SIM_SLOT_event_record, SIM_SLOT_stream_wait,
-                                  SIM_SLOT_event_sync };
-enum { SLOTS = sizeof slots / sizeof slots[0] };
-
-/* The device's counters before some calls of the program. */
-struct before {
-	uint64_t driver_ns;
-	uint64_t calls[SLOTS];
-};
-
-static struct before begin_calls(const struct replay_program *p)
-{
-	struct before before = { .driver_ns = sim_driver_time_ns(p->sim) };
-	for (int i = 0; i < SLOTS; i++)
-		before.calls[i] = sim_calls(p->sim, slots[i]);
-	return before;
-}
-
-static void end_calls(struct replay_program *p, const struct before *before)
-{
-	p->driver_ns += sim_driver_time_ns(p->sim) - before->driver_ns;
-	for (int i = 0; i < SLOTS; i++)
-		p->calls[slots[i]] += sim_calls(p->sim, slots[i]) - before->calls[i];
-}
-
 trz_status program_result(trz_status status)
 {
 	return status == TRZ_OK ? status : trz_fail(status, "%s", trz_driver_last_error());
@@ -50,10 +25,10 @@ static trz_status make_event(struct replay_program *p, uint64_t key, trz_event *
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for %zu events of the trace", p->event_count + 1);
 	p->events = events;
 	trz_status status = map_set(&p->index, key, (uint32_t)p->event_count);
-	struct before before = begin_calls(p);
+	sim_leave_out(p->sim, true);
 	if (status == TRZ_OK)
 		status = program_result(d->event_create(d->self, p->context, event));
-	end_calls(p, &before);
+	sim_leave_out(p->sim, false);
 	if (status == TRZ_OK)
 		p->events[p->event_count++] = *event;
 	return status;
@@ -106,9 +81,9 @@ static trz_status record(struct replay_program *p, uint64_t key, trz_stream stre
 	if (status != TRZ_OK)
 		return status;
 	uint64_t token = tell_record(p, event, stream);
-	struct before before = begin_calls(p);
+	sim_leave_out(p->sim, true);
 	status = program_result(d->event_record(d->self, p->context, event, stream));
-	end_calls(p, &before);
+	sim_leave_out(p->sim, false);
 	tell_recorded(p, event, stream, token, status == TRZ_OK);
 	return status;
 }
@@ -121,9 +96,9 @@ static trz_status wait(struct replay_program *p, uint64_t key, trz_stream stream
 		return TRZ_OK;
 	trz_event event = p->events[index];
 	uint64_t token = tell_wait(p, stream, event);
-	struct before before = begin_calls(p);
+	sim_leave_out(p->sim, true);
 	trz_status status = program_result(d->stream_wait(d->self, p->context, stream, event));
-	end_calls(p, &before);
+	sim_leave_out(p->sim, false);
 	tell_waited(p, stream, event, token, status == TRZ_OK);
 	return status;
 }
@@ -149,18 +124,15 @@ static trz_status sync(struct replay_program *p, uint32_t id)
 
 trz_status program_event_sync(struct replay_program *p, uint32_t id)
 {
-	struct before before = begin_calls(p);
+	sim_leave_out(p->sim, true);
 	trz_status status = sync(p, id);
-	end_calls(p, &before);
+	sim_leave_out(p->sim, false);
 	return status;
 }
 
 trz_status program_work(struct replay_program *p, trz_stream stream)
 {
-	struct before before = begin_calls(p);
-	trz_status status = record(p, WORK_KEY, stream);
-	end_calls(p, &before);
-	return status;
+	return record(p, WORK_KEY, stream);
 }
 
 trz_status program_hand_over(struct replay_program *p, trz_stream from, trz_stream to)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The replayed program's own driver calls: events and waits between its streams, which the heap is told of. They are
- * counted separately from the allocator's. Private to trace/.
+ * The replayed program's own driver calls: events and waits between its streams, which the heap is told of. The
+ * device's figures leave them out. Private to trace/.
  */
 #ifndef TRZ_TRACE_REPLAY_PROGRAM_H
 #define TRZ_TRACE_REPLAY_PROGRAM_H
@@ -19,8 +19,6 @@ struct replay_program {
 	struct trace_map index;     /* id in the trace -> index in `events` */
 	trz_event *events;
 	size_t event_count;
-	uint64_t driver_ns;         /* virtual time of the program's calls */
-	uint64_t calls[SIM_SLOTS];
 };
 
 /* The result of a driver call; a failure's text becomes the last error. */

@@ -9,13 +9,14 @@ from .peer_build import BUILD, WORK
 
 STEP = 2 << 20
 ROOM = 80 << 30
-COSTS = "h200"  # the table that every replay runs by; other tables give driver time with room alone
-TABLES = COSTS, "slow-create", "wsl2"  # each further one replays everything once more
+COSTS = "h200"  # the table that every replay runs by; others only sum the driver's time with room
+TABLES = COSTS, "slow-create", "wsl2"
+MORE_TABLES = 3  # SIM_MORE_COSTS
 SECONDS = 300
 PLAN_STEPS = 600000000      # of the offline planner: they take some seconds
 
 
-def environment_of(allocator, capacity, costs):
+def environment_of(allocator, capacity):
     environment = {name: value for name, value in os.environ.items()
                    if not name.startswith(("TERRAZZO_", "PYTORCH_"))}
     return environment | allocator.environment | {
@@ -25,7 +26,7 @@ def environment_of(allocator, capacity, costs):
         "TERRAZZO_SIM_MEMORY": str(capacity),
         "TERRAZZO_SIM_WORK": "blocked",
         "TERRAZZO_SIM_VIOLATIONS": "count",
-        "TERRAZZO_SIM_COSTS": costs,
+        "TERRAZZO_SIM_COSTS": COSTS,
     }
 
 
@@ -52,8 +53,8 @@ def run_harness(environment, *words):
         return {"failed": "it printed to the harness's output"}
 
 
-def harness(allocator, *words, capacity=ROOM, costs=COSTS):
-    return run_harness(environment_of(allocator, capacity, costs), "--peer", allocator.library, "--options",
+def harness(allocator, *words, capacity=ROOM):
+    return run_harness(environment_of(allocator, capacity), "--peer", allocator.library, "--options",
                        allocator.options, *words)
 
 
@@ -63,8 +64,11 @@ def plan(trace, share=1):
                        int(PLAN_STEPS * share))
 
 
-def replay(allocator, trace, lag=0, **device):
-    return harness(allocator, "--trace", trace, "--lag", lag, **device)
+def replay(allocator, trace, lag=0, costs=(), **device):
+    """One replay; `driver_time_by`: the driver's time by each of the further cost tables."""
+    tables = [word for table in costs for word in ("--costs", table)]
+    found = harness(allocator, "--trace", trace, "--lag", lag, *tables, **device)
+    return found | {"driver_time_by": dict(zip(costs, found.get("driver_time_by", ())))}
 
 
 def serves(found):

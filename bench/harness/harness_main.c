@@ -21,7 +21,7 @@ int cuStreamCreate(void **stream, unsigned flags);
 __attribute__((visibility("default"))) int bench_harness(int argc, char **argv);
 
 enum { OPTION_PEER = 256, OPTION_OPTIONS, OPTION_TRACE, OPTION_LAG, OPTION_MICRO, OPTION_DIVISOR, OPTION_LIST,
-       OPTION_PLAN };
+       OPTION_PLAN, OPTION_COSTS };
 enum { NON_BLOCKING = 1 };
 
 static const struct argp_option options[] = {
@@ -29,6 +29,7 @@ static const struct argp_option options[] = {
 	{"options", OPTION_OPTIONS, "TEXT", 0, "what its open is given", 0},
 	{"trace", OPTION_TRACE, "FILE", 0, "replay this trace", 0},
 	{"lag", OPTION_LAG, "N", 0, "work on a stream completes N events of the trace later (0)", 0},
+	{"costs", OPTION_COSTS, "TABLE", 0, "sum the replay's driver time by this table, too; can be repeated", 0},
 	{"micro", OPTION_MICRO, "NAME", 0, "or measure this one", 0},
 	{"divisor", OPTION_DIVISOR, "N", 0, "with so many times fewer operations (1)", 0},
 	{"plan", OPTION_PLAN, "STEPS", 0, "or plan all addresses of the trace, in so many steps; needs no peer", 0},
@@ -38,6 +39,8 @@ static const struct argp_option options[] = {
 
 struct command {
 	const char *peer, *options, *trace, *micro;
+	const char *costs[SIM_MORE_COSTS];
+	unsigned cost_tables;
 	uint64_t lag, plan;
 	unsigned divisor;
 	bool list;
@@ -58,6 +61,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPTION_LAG:
 		c->lag = strtoull(arg, NULL, 10);
+		return 0;
+	case OPTION_COSTS:
+		if (c->cost_tables == SIM_MORE_COSTS)
+			argp_error(state, "--costs %s: %d tables are the most", arg, SIM_MORE_COSTS);
+		c->costs[c->cost_tables++] = arg;
 		return 0;
 	case OPTION_MICRO:
 		c->micro = arg;
@@ -129,6 +137,9 @@ static void open_device(struct harness *h)
 static void load(struct harness *h, const struct command *c)
 {
 	open_device(h);
+	for (unsigned i = 0; i < c->cost_tables; i++)
+		if (sim_add_costs(h->sim, c->costs[i]) != TRZ_OK)
+			harness_fail(c->costs[i], trz_last_error());
 	void *object = dlopen(c->peer, RTLD_NOW | RTLD_LOCAL);
 	if (!object)
 		harness_fail("peer", dlerror());

@@ -113,6 +113,10 @@ static void report(struct harness *h, const struct replay_result *r)
 	add(h, "peak_allocated_bytes", r->peak_allocated_bytes);
 	add(h, "peak_reserved_bytes", r->peak_reserved_bytes);
 	add(h, "driver_time_ns", r->driver_time_ns);
+	json_t *by = json_array();
+	for (int i = 0; i < SIM_MORE_COSTS; i++)
+		json_array_append_new(by, json_integer((json_int_t)r->driver_time_by[i]));
+	json_object_set_new(h->row, "driver_time_by", by);
 	add(h, "driver_calls_last_quarter", r->driver_calls_last_quarter);
 	add(h, "ooms", r->ooms);
 	add(h, "violations", r->violations);

@@ -101,17 +101,22 @@ static void test_calls_are_timed_where_that_is_asked_for(void **state)
 	}
 }
 
+static void lay_and_take(struct fixture *f, uint64_t size, uint64_t tiles)
+{
+	trz_addr a = make_range(f, size * tiles);
+	int device = 0;
+	for (uint64_t i = 0; i < tiles; i++)
+		assert_int_equal(f->d->map(f->self, a + i * size, size, make_handle(f, size)), TRZ_OK);
+	assert_int_equal(f->d->set_access(f->self, a, size * tiles, &device, 1), TRZ_OK);
+	assert_int_equal(f->d->unmap(f->self, a, size * tiles), TRZ_OK);
+	assert_int_equal(f->d->unreserve(f->self, a, size * tiles), TRZ_OK);
+}
+
 /* What one tile of `size` costs from reserve to unreserve, in virtual ns. */
 static uint64_t tile_cost(const char *costs, uint64_t size, uint64_t tiles)
 {
 	struct fixture f = fixture_open((sim_config){.costs = costs});
-	trz_addr a = make_range(&f, size * tiles);
-	int device = 0;
-	for (uint64_t i = 0; i < tiles; i++)
-		assert_int_equal(f.d->map(f.self, a + i * size, size, make_handle(&f, size)), TRZ_OK);
-	assert_int_equal(f.d->set_access(f.self, a, size * tiles, &device, 1), TRZ_OK);
-	assert_int_equal(f.d->unmap(f.self, a, size * tiles), TRZ_OK);
-	assert_int_equal(f.d->unreserve(f.self, a, size * tiles), TRZ_OK);
+	lay_and_take(&f, size, tiles);
 	uint64_t ns = sim_driver_time_ns(f.s);
 	fixture_close(&f);
 	return ns;
@@ -130,6 +135,45 @@ static void test_shipped_costs(void **state)
 	assert_int_equal(tile_cost("wsl2", MIB(2), 1), range + 2 * 2 + 29200 + 146000 + 36800 + 198000);
 	for (const char *const *name = sim_cost_tables(); *name; name++)
 		tile_cost(*name, MIB(2), 1);
+}
+
+static void test_one_run_by_several_tables(void **state)
+{
+	(void)state;
+	struct fixture f = fixture_open((sim_config){0});
+	assert_int_equal(sim_add_costs(f.s, "a100"), TRZ_OK);
+	assert_int_equal(sim_add_costs(f.s, "no-such-table"), TRZ_ERROR_IO);
+	assert_int_equal(sim_add_costs(f.s, "wsl2"), TRZ_OK);
+	lay_and_take(&f, MIB(8), 3);
+	assert_int_equal(sim_driver_time_ns(f.s), tile_cost(NULL, MIB(8), 3));
+	assert_int_equal(sim_driver_time_by(f.s, 0), tile_cost("a100", MIB(8), 3));
+	assert_int_equal(sim_driver_time_by(f.s, 1), tile_cost("wsl2", MIB(8), 3));
+	assert_int_equal(sim_add_costs(f.s, "slow-create"), TRZ_OK);
+	assert_int_equal(sim_add_costs(f.s, "h200"), TRZ_ERROR_INVALID_ARGUMENT);
+	fixture_close(&f);
+}
+
+static void test_a_programs_own_calls_pass_on_the_clock_alone(void **state)
+{
+	(void)state;
+	struct fixture f = fixture_open((sim_config){0});
+	assert_int_equal(sim_add_costs(f.s, "a100"), TRZ_OK);
+	trz_addr a = make_range(&f, MIB(2));
+	trz_handle handle = make_handle(&f, MIB(2));
+	uint64_t spent = sim_driver_time_ns(f.s), by_a100 = sim_driver_time_by(f.s, 0), before, after;
+	assert_int_equal(f.d->clock_ns(f.self, &before), TRZ_OK);
+	sim_leave_out(f.s, true);
+	assert_int_equal(f.d->map(f.self, a, MIB(2), handle), TRZ_OK);
+	sim_leave_out(f.s, false);
+	assert_int_equal(sim_calls(f.s, SIM_SLOT_map), 0);
+	assert_int_equal(sim_driver_time_ns(f.s), spent);
+	assert_int_equal(sim_driver_time_by(f.s, 0), by_a100);
+	assert_int_equal(f.d->clock_ns(f.self, &after), TRZ_OK);
+	assert_true(after > before + 1000);
+	assert_int_equal(f.d->unmap(f.self, a, MIB(2)), TRZ_OK);
+	assert_int_equal(sim_calls(f.s, SIM_SLOT_unmap), 1);
+	assert_true(sim_driver_time_ns(f.s) > spent);
+	fixture_close(&f);
 }
 
 /* Opens a machine with a cost table of this text. */
@@ -250,6 +294,8 @@ int main(void)
 		cmocka_unit_test(test_calls_are_counted),
 		cmocka_unit_test(test_calls_are_timed_where_that_is_asked_for),
 		cmocka_unit_test(test_shipped_costs),
+		cmocka_unit_test(test_one_run_by_several_tables),
+		cmocka_unit_test(test_a_programs_own_calls_pass_on_the_clock_alone),
 		cmocka_unit_test(test_cost_table_from_a_file),
 		cmocka_unit_test(test_bad_cost_tables_name_the_line),
 		cmocka_unit_test(test_a_file_that_is_no_cost_table),

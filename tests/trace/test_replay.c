@@ -259,6 +259,24 @@ static void the_default_stream_orders_blocking_ones(void **state)
 	assert_true(violations_of(false, true) > 0);
 }
 
+/* The program's work is not among the allocator's driver calls. */
+static void work_of_the_program_is_not_counted(void **state)
+{
+	(void)state;
+	struct trace trace = { .streams = 1 };
+	struct replay_result idle, busy;
+	const struct replay_params params = { .capacity = GIB(1) };
+	add_alloc(&trace, MIB(4), 1);
+	add_free(&trace, 0, 1);
+	replay(&trace, &params, &idle);
+	for (int i = 0; i < 100; i++)
+		add(&trace, TRACE_DEFAULT_WORK, 0, 0);
+	replay(&trace, &params, &busy);
+	assert_memory_equal(busy.driver_calls, idle.driver_calls, sizeof busy.driver_calls);
+	assert_int_equal(busy.driver_time_ns, idle.driver_time_ns);
+	trace_free(&trace);
+}
+
 /* A release in the middle of a capture into the pool comes from a program that failed. */
 static void a_pool_is_not_released_under_its_capture(void **state)
 {
@@ -619,6 +637,7 @@ int main(void)
 		cmocka_unit_test(record_stream_keeps_memory),
 		cmocka_unit_test(what_the_host_waits_for_has_passed),
 		cmocka_unit_test(the_default_stream_orders_blocking_ones),
+		cmocka_unit_test(work_of_the_program_is_not_counted),
 		cmocka_unit_test(a_pool_is_not_released_under_its_capture),
 		cmocka_unit_test(a_capture_of_a_blocking_stream_takes_allocations_of_the_default_one),
 		cmocka_unit_test(impossible_captures_are_named),
