@@ -427,6 +427,7 @@ static void hold(sim *s, int place)
 trz_status sim_ledger_share(sim *s, struct sim_phys *p)
 {
 	struct sim_ledger *l = s->ledger;
+	sim_stamps_settle(s, p);
 	lock_ledger(s);
 	reap(s);
 	int place = 0;

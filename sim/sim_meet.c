@@ -61,7 +61,7 @@ static bool check_uses(sim *s, const struct sim_stream *st, const struct sim_wor
 			continue;
 		if (!sim_reachable(s, st->context->device, u->address, u->size, w->generation, why))
 			return accuse(s, st, a, u, why);
-		if (u->size <= a->meeting.real_bytes && sim_mapping_show(s, u->address, u->size) != TRZ_OK)
+		if (u->size <= a->meeting.real_bytes && sim_bytes_show(s, u->address, u->size) != TRZ_OK)
 			return accuse(s, st, a, u, "what the host cannot map");
 	}
 	return true;

@@ -107,6 +107,7 @@ void sim_memory_close(sim *s)
 	while (!LIST_EMPTY(&s->physical)) {
 		struct sim_phys *p = LIST_FIRST(&s->physical);
 		LIST_REMOVE(p, link);
+		free(p->beside);
 		free(p);
 	}
 	free(s->reservations);
@@ -139,6 +140,7 @@ struct sim_phys *sim_phys_new(sim *s, int device, uint64_t size)
 	p->size = size;
 	p->device = device;
 	p->shared = -1;
+	p->bare = !s->config.host_faults || s->config.poison;
 	LIST_INSERT_HEAD(&s->physical, p, link);
 	if (s->config.poison)
 		poison(s, p);
@@ -159,6 +161,7 @@ struct sim_phys *sim_phys_adopt(sim *s, int shared)
 	p->size = e->size;
 	p->device = sim_ledger_device(s, e->device);
 	p->shared = shared;
+	p->bare = true;
 	p->export_kinds = e->export_kinds;
 	LIST_INSERT_HEAD(&s->physical, p, link);
 	return p;
@@ -177,6 +180,7 @@ void sim_phys_drop(sim *s, struct sim_phys *p)
 		sim_memory_give(s, p->device, p->size);
 	}
 	LIST_REMOVE(p, link);
+	free(p->beside);
 	free(p);
 }
 
@@ -460,7 +464,7 @@ static trz_status show_run(sim *s, struct sim_mapping *m, uint64_t end, uint64_t
 	return TRZ_OK;
 }
 
-/* Makes present the mappings that the range touches, up to the first gap. */
+/* Makes present the mappings that the range touches; it has no gap. */
 trz_status sim_mapping_show(sim *s, uint64_t address, uint64_t size)
 {
 	for (uint64_t a = address; a < address + size;) {
@@ -472,6 +476,16 @@ trz_status sim_mapping_show(sim *s, uint64_t address, uint64_t size)
 		a = m->address + bytes;
 	}
 	return TRZ_OK;
+}
+
+trz_status sim_bytes_show(sim *s, uint64_t address, uint64_t size)
+{
+	struct sim_mapping *m;
+	for (uint64_t a = address; a < address + size; a = m->address + m->phys->size) {
+		m = sim_mapping_at(s, a);
+		sim_stamps_settle(s, m->phys);
+	}
+	return sim_mapping_show(s, address, size);
 }
 
 /* Lets the devices of the mask reach whole mappings, too. */
@@ -685,6 +699,7 @@ bool sim_peek(sim *s, trz_addr address, void *to, uint64_t size)
 			seen = false;
 			break;
 		}
+		sim_stamps_settle(s, m->phys);
 		uint64_t inside = address + done - m->address;
 		uint64_t bytes = min_u64(size - done, m->phys->size - inside);
 		ssize_t got = pread(s->memory_fd, (char *)to + done, bytes, (off_t)(m->phys->offset + inside));

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Executes items: stamps and their checks, fills, copies.
- *
- * A stamp is a set of words at places that depend only on address, size and tag: the first, the last, one per
- * granule and a few more. A word holds tag ^ mix(its device address), so that a wrong one shows whose it is. The places
- * lie in few pages (one per granule, the same for every stamp; the extra ones at coarse steps), so that a device of
- * 80 GiB stays cheap however many stamps are written.
+ * Executes items: stamps and their checks (sim_stamp.c), fills, copies.
  */
 #include "sim_machine.h"
 
@@ -73,100 +68,6 @@ bool sim_work_uses(const struct sim_work *w, uint64_t address, uint64_t size)
 	return false;
 }
 
-/* ---- stamps --------------------------------------------------------------------------------------- */
-
-enum { EXTRA_WORDS = 3, EXTRA_STEPS = 8 };
-
-/* Writes the words of the stamp, or checks them: false at the first wrong one, whose address goes to *bad. */
-struct stamp {
-	uint64_t address, size, tag;
-	bool check;
-	uint64_t bad;
-};
-
-static bool stamp_word(struct stamp *p, uint64_t at)
-{
-	uint64_t expected = p->tag ^ prng_mix(at), found;
-	if (!p->check) {
-		memcpy((void *)at, &expected, sizeof expected);
-		return true;
-	}
-	memcpy(&found, (const void *)at, sizeof found);
-	p->bad = at;
-	return found == expected;
-}
-
-/* The granule's word, if the range covers its place. */
-static bool stamp_granule(struct stamp *p, uint64_t granule, uint64_t granularity)
-{
-	uint64_t at = granule + (prng_mix(granule) & (granularity - 1) & ~7ull);
-	if (at < p->address || at + sizeof(uint64_t) > p->address + p->size)
-		return true;
-	return stamp_word(p, at);
-}
-
-/* A few words: anywhere in a small range, at the start of one of a few steps in a large one. */
-static bool stamp_extra(struct stamp *p)
-{
-	uint64_t seed = prng_mix(p->address ^ prng_mix(p->size ^ prng_mix(p->tag)));
-	uint64_t words = p->size / sizeof(uint64_t);
-	uint64_t step = min_u64(KIB(256), 1ull << log2_floor(max_u64(p->size / EXTRA_STEPS, 8)));
-	for (int i = 0; i < EXTRA_WORDS; i++) {
-		uint64_t at = p->address + prng_below(&seed, words) * sizeof(uint64_t);
-		if (at % step >= 512)
-			at = max_u64(align_down(at, step), p->address);
-		if (!stamp_word(p, at))
-			return false;
-	}
-	return true;
-}
-
-static bool stamp_all(struct stamp *p, uint64_t granularity)
-{
-	uint64_t last = p->address + ((p->size - sizeof(uint64_t)) & ~7ull);
-	if (!stamp_word(p, p->address) || !stamp_word(p, last))
-		return false;
-	for (uint64_t g = align_down(p->address, granularity); g < p->address + p->size; g += granularity)
-		if (!stamp_granule(p, g, granularity))
-			return false;
-	return stamp_extra(p);
-}
-
-/* The tag that was most likely written there. A word must be decoded with the address that it was written through,
- * which may be another mapping of the same memory; the right tag is a small number, wrong ones are not. */
-static uint64_t guess_tag(const sim *s, uint64_t at, uint64_t word, uint64_t *through)
-{
-	const struct sim_mapping *here = sim_mapping_at(s, at), *m;
-	uint64_t best = word ^ prng_mix(at);
-	*through = at;
-	LIST_FOREACH(m, &s->mappings, link) {
-		uint64_t alias = m->address + (at - here->address);
-		if (m->phys == here->phys && (word ^ prng_mix(alias)) < best) {
-			best = word ^ prng_mix(alias);
-			*through = alias;
-		}
-	}
-	return best;
-}
-
-static void report_mismatch(sim *s, const struct sim_stream *st, const struct stamp *p)
-{
-	uint64_t word, through;
-	memcpy(&word, (const void *)p->bad, sizeof word);
-	unsigned long long address = p->address, size = p->size, offset = p->bad - p->address, id = st->id;
-	if (word == 0) {
-		sim_violate(s, TRZ_ERROR_CORRUPT,
-		            "stamp of [%#llx, +%llu) on stream %llu: at offset %llu found zeros, expected tag %llu",
-		            address, size, id, offset, (unsigned long long)p->tag);
-		return;
-	}
-	uint64_t tag = guess_tag(s, p->bad, word, &through);
-	sim_violate(s, TRZ_ERROR_CORRUPT,
-	            "stamp of [%#llx, +%llu) on stream %llu: at offset %llu found tag %llu (written through "
-	            "%#llx), expected tag %llu", address, size, id, offset, (unsigned long long)tag,
-	            (unsigned long long)through, (unsigned long long)p->tag);
-}
-
 /* ---- execution ------------------------------------------------------------------------------------ */
 
 /* The device whose rights an item needs to reach memory. A copy needs those of the memory's own device for plain
@@ -184,7 +85,7 @@ static bool check_access(sim *s, const struct sim_stream *st, const struct sim_w
 	char why[SIM_TEXT_BYTES], nearest[160];
 	int device = st->context->device;
 	bool reached = sim_reachable(s, reaching_device(s, st, w, address), address, w->size, w->generation, why);
-	if (reached && sim_mapping_show(s, address, w->size) == TRZ_OK)
+	if (reached && (w->kind <= SIM_WORK_VERIFY || sim_bytes_show(s, address, w->size) == TRZ_OK))
 		return true;
 	if (!reached) {
 		sim_describe_nearest(s, address, nearest, sizeof nearest);
@@ -234,9 +135,7 @@ void sim_work_execute(sim *s, const struct sim_stream *st, const struct sim_work
 	} else if (w->kind == SIM_WORK_FILL) {
 		sim_bytes_fill(s, w->address, w->size, w->unit ? (const void *)&w->tag : &w->value, w->unit ? w->unit : 1);
 	} else {
-		struct stamp p = {w->address, w->size, w->tag, w->kind == SIM_WORK_VERIFY, 0};
-		if (!stamp_all(&p, s->config.granularity))
-			report_mismatch(s, st, &p);
+		sim_stamp_execute(s, st, w);
 	}
 }
 

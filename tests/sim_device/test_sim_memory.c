@@ -76,6 +76,57 @@ static void test_host_faults_where_no_work_has_been(void **state)
 	fixture_close(&f);
 }
 
+static void stamp(struct fixture *f, trz_addr address, uint64_t size, uint64_t tag)
+{
+	assert_int_equal(sim_stamp(f->s, f->c, NULL, address, size, tag), TRZ_OK);
+}
+
+static uint64_t wrong_after_check(struct fixture *f, trz_addr address, uint64_t size, uint64_t tag)
+{
+	uint64_t before = sim_violations(f->s);
+	assert_int_equal(sim_verify(f->s, f->c, NULL, address, size, tag), TRZ_OK);
+	sim_device_sync(f->s, 0);
+	return sim_violations(f->s) - before;
+}
+
+/* Whether stamps lie in the memory or beside it (host_faults), whatever else uses the memory finds their words there,
+ * and they find what it has written. */
+static void stamps_are_content(bool host_faults)
+{
+	struct fixture f = fixture_open((sim_config){
+		.capacity = GIB(1), .continue_on_violation = true, .host_faults = host_faults,
+	});
+	trz_handle memory = make_handle(&f, 4 * granule);
+	trz_addr a = make_range(&f, 4 * granule), b = make_range(&f, 4 * granule), c = make_memory(&f, 4 * granule);
+	lay(&f, a, 4 * granule, memory);
+	lay(&f, b, 4 * granule, memory);
+	assert_int_equal(wrong_after_check(&f, a, 64, 1), 1);  /* nothing has been written */
+	stamp(&f, a, 4 * granule, 1);
+	assert_int_equal(wrong_after_check(&f, a, 4 * granule, 1), 0);
+	assert_int_equal(wrong_after_check(&f, a, 4 * granule, 2), 1);
+	stamp(&f, b, granule, 2);
+	assert_int_equal(wrong_after_check(&f, a, 4 * granule, 1), 1);
+	assert_int_equal(wrong_after_check(&f, b, granule, 2), 0);
+	for (uint64_t at = 0; at < 4 * granule; at += KIB(4))  /* many words */
+		stamp(&f, a + at, KIB(4), at);
+	for (uint64_t at = 0; at < 4 * granule; at += KIB(4))
+		assert_int_equal(wrong_after_check(&f, a + at, KIB(4), at), 0);
+	stamp(&f, c, 4 * granule, 3);
+	assert_int_equal(sim_copy(f.s, f.c, NULL, a, c, 4 * granule), TRZ_OK);
+	assert_int_equal(sim_fill(f.s, f.c, NULL, c, 4 * granule, 0), TRZ_OK);
+	assert_int_equal(wrong_after_check(&f, c, 4 * granule, 3), 1);
+	assert_int_equal(sim_copy(f.s, f.c, NULL, c, a, 4 * granule), TRZ_OK);
+	assert_int_equal(wrong_after_check(&f, c, 4 * granule, 3), 0);
+	fixture_close(&f);
+}
+
+static void test_stamps_are_content(void **state)
+{
+	(void)state;
+	stamps_are_content(false);
+	stamps_are_content(true);
+}
+
 static void test_capacity_is_enforced(void **state)
 {
 	(void)state;
@@ -748,6 +799,7 @@ int main(void)
 		cmocka_unit_test(test_aliases_alias),
 		cmocka_unit_test(test_host_pointer_reaches_device_memory),
 		cmocka_unit_test(test_host_faults_where_no_work_has_been),
+		cmocka_unit_test(test_stamps_are_content),
 		cmocka_unit_test(test_capacity_is_enforced),
 		cmocka_unit_test(test_the_last_of_a_device_may_be_withheld),
 		cmocka_unit_test(test_memory_stays_charged_while_mapped),
