@@ -385,8 +385,8 @@ uint64_t sim_driver_time_ns(sim *s);
 uint64_t sim_host_ticks(sim *s);
 
 /* From here on the machine also sums the driver's time by the table `name`; its clock goes on by that of its config.
- * sim_driver_time_by: the sum by the i-th table added, from 0. Errors: INVALID_ARGUMENT (SIM_MORE_COSTS tables have been
- * added), BAD_INPUT and IO as for sim_open. */
+ * sim_driver_time_by: the sum by the i-th table added, from 0. Errors: INVALID_ARGUMENT (no room for more than
+ * SIM_MORE_COSTS tables), BAD_INPUT and IO as for sim_open. */
 enum { SIM_MORE_COSTS = 3 };
 trz_status sim_add_costs(sim *s, const char *name);
 uint64_t sim_driver_time_by(sim *s, unsigned i);
