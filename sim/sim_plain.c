@@ -211,6 +211,11 @@ trz_status sim_plain_peer(sim *s, int device, int peer, bool on)
 		call.status = sim_refuse(s, TRZ_ERROR_NO_DEVICE, "device %d has no peer %d", device, peer);
 		return sim_leave(&call);
 	}
+	if (on && (s->config.no_peers || s->config.peers_full)) {
+		int result = s->config.no_peers ? TRZ_CUDA_ERROR_PEER_ACCESS_UNSUPPORTED : TRZ_CUDA_ERROR_TOO_MANY_PEERS;
+		call.status = sim_answer(s, TRZ_ERROR_DRIVER, result, "device %d does not reach device %d", peer, device);
+		return sim_leave(&call);
+	}
 	uint32_t bit = 1u << peer, *access = &s->device[device].plain_access;
 	*access = on ? *access | bit : *access & ~bit;
 	LIST_FOREACH(chunk, &s->chunks, link) {

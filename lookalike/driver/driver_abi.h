@@ -13,8 +13,8 @@
 /* CUresult: values that base/cuda_abi.h does not distinguish. X(name, value). */
 #define DRIVER_ABI_RESULTS(X)                                                                               \
 	X(CUDA_ERROR_INVALID_IMAGE, 200) X(CUDA_ERROR_ALREADY_MAPPED, 208) X(CUDA_ERROR_UNSUPPORTED_LIMIT, 215) \
-	X(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, 217) X(CUDA_ERROR_INVALID_PTX, 218)                               \
-	X(CUDA_ERROR_FILE_NOT_FOUND, 301) X(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, 704)                        \
+	X(CUDA_ERROR_INVALID_PTX, 218) X(CUDA_ERROR_FILE_NOT_FOUND, 301)                                        \
+	X(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, 704)                                                          \
 	X(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, 705) X(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, 712)            \
 	X(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, 713) X(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, 910)             \
 	X(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 701) X(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, 720)             \

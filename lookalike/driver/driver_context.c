@@ -382,7 +382,10 @@ cuda_result cuCtxEnablePeerAccess(void *peer, unsigned flags)
 	result = LOOK_SLOT(peer_access, from, to, &can);
 	LOOK_NEED(result == TRZ_CUDA_SUCCESS && can && from != to, PEER_ACCESS_UNSUPPORTED);
 	LOOK_NEED(!__atomic_exchange_n(&peers[from][to], true, __ATOMIC_RELAXED), PEER_ACCESS_ALREADY_ENABLED);
-	return look_result(sim_plain_peer(look.sim, to, from, true));
+	result = look_result(sim_plain_peer(look.sim, to, from, true));
+	if (result != TRZ_CUDA_SUCCESS)
+		__atomic_store_n(&peers[from][to], false, __ATOMIC_RELAXED);
+	return result;
 }
 
 cuda_result cuCtxDisablePeerAccess(void *peer)

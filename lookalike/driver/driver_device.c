@@ -35,6 +35,7 @@ cuda_result cuDeviceGet(cuda_device *device, int ordinal)
 cuda_result cuDeviceGetName(char *name, int size, cuda_device device)
 {
 	LOOK_ENTER(cuDeviceGetName);
+	LOOK_NEED(name && size > 0, INVALID_VALUE);
 	LOOK_NEED(is_device(device), INVALID_DEVICE);
 	snprintf(name, (size_t)size, "%s", look.profile->title);
 	return TRZ_CUDA_SUCCESS;
@@ -184,7 +185,7 @@ cuda_result cuDeviceGetAttribute(int *value, int attribute, cuda_device device)
 	trz_device_info info;
 	LOOK_ENTER(cuDeviceGetAttribute);
 	LOOK_NEED(is_device(device), INVALID_DEVICE);
-	LOOK_NEED(attribute > 0 && attribute < MOST_ATTRIBUTE, INVALID_VALUE);
+	LOOK_NEED(value && attribute > 0 && attribute < MOST_ATTRIBUTE, INVALID_VALUE);
 	cuda_result result = LOOK_SLOT(device_info, device, &info);
 	if (result != TRZ_CUDA_SUCCESS)
 		return result;
@@ -202,6 +203,7 @@ int trz_lookalike_attribute(int attribute)
 cuda_result cuDeviceGetPCIBusId(char *id, int size, cuda_device device)
 {
 	LOOK_ENTER(cuDeviceGetPCIBusId);
+	LOOK_NEED(id && size > 0, INVALID_VALUE);
 	LOOK_NEED(is_device(device), INVALID_DEVICE);
 	snprintf(id, (size_t)size, "0000:%02X:00.0", (unsigned)look.number[device] + 1);
 	return TRZ_CUDA_SUCCESS;
@@ -228,13 +230,16 @@ cuda_result cuDeviceCanAccessPeer(int *can, cuda_device device, cuda_device peer
 	return result;
 }
 
-/* Attributes: 1 performance rank, 2 access, 3 atomics, 4 arrays. */
 cuda_result cuDeviceGetP2PAttribute(int *value, int attribute, cuda_device device, cuda_device peer)
 {
+	enum { PERFORMANCE_RANK = 1, ACCESS, ATOMICS, ARRAYS, PARTIAL_ATOMICS };
+	int can = false;
 	LOOK_ENTER(cuDeviceGetP2PAttribute);
+	LOOK_NEED(value && attribute >= PERFORMANCE_RANK && attribute <= PARTIAL_ATOMICS, INVALID_VALUE);
 	LOOK_NEED(is_device(device) && is_device(peer) && device != peer, INVALID_DEVICE);
-	*value = attribute == 2;
-	return TRZ_CUDA_SUCCESS;
+	cuda_result result = cuDeviceCanAccessPeer(&can, device, peer);
+	*value = attribute == ACCESS && can;
+	return result;
 }
 
 int trz_lookalike_machine_fd(void)

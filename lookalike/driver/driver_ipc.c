@@ -179,6 +179,7 @@ cuda_result cuIpcCloseMemHandle(cuda_addr address)
 cuda_result cuIpcGetEventHandle(struct cuda_ipc *handle, void *event)
 {
 	LOOK_ENTER(cuIpcGetEventHandle);
+	LOOK_NEED(handle, INVALID_VALUE);
 	LOOK_NEED(event, INVALID_HANDLE);
 	cuda_result result = cuEventSynchronize(event);
 	if (result != TRZ_CUDA_SUCCESS)

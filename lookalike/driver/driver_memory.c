@@ -160,6 +160,7 @@ cuda_result cuMemRetainAllocationHandle(cuda_mem *handle, void *address)
 {
 	trz_handle made = 0;
 	LOOK_ENTER(cuMemRetainAllocationHandle);
+	LOOK_NEED(handle, INVALID_VALUE);
 	cuda_result result = look_result(sim_handle_at(look.sim, (uintptr_t)address, &made));
 	if (result == TRZ_CUDA_SUCCESS)
 		*handle = made;
@@ -171,6 +172,7 @@ cuda_result cuMemGetAllocationPropertiesFromHandle(struct cuda_mem_prop *prop, c
 	trz_tile_props props;
 	uint64_t size;
 	LOOK_ENTER(cuMemGetAllocationPropertiesFromHandle);
+	LOOK_NEED(prop, INVALID_VALUE);
 	cuda_result result = look_result(sim_handle_props(look.sim, handle, &props, &size));
 	if (result != TRZ_CUDA_SUCCESS)
 		return result;
@@ -223,7 +225,7 @@ cuda_result cuMemSetAccess(cuda_addr address, size_t size, const struct cuda_mem
 	int devices[LOOK_DEVICES];
 	LOOK_ENTER(cuMemSetAccess);
 	LOOK_NEED(may_make_memory(), INVALID_CONTEXT);
-	LOOK_NEED(count > 0 && count <= LOOK_DEVICES, INVALID_VALUE);
+	LOOK_NEED(access && count > 0 && count <= LOOK_DEVICES, INVALID_VALUE);
 	for (size_t i = 0; i < count; i++) {
 		LOOK_NEED(access[i].location.type == TRZ_CU_MEM_LOCATION_TYPE_DEVICE &&
 		          access[i].flags == TRZ_CU_MEM_ACCESS_FLAGS_PROT_READWRITE, NOT_SUPPORTED);
@@ -236,6 +238,8 @@ cuda_result cuMemGetAccess(unsigned long long *flags, const struct cuda_mem_loca
 {
 	struct sim_place place;
 	LOOK_ENTER(cuMemGetAccess);
+	LOOK_NEED(flags && location && location->type == TRZ_CU_MEM_LOCATION_TYPE_DEVICE, INVALID_VALUE);
+	LOOK_NEED(location->id >= 0 && location->id < look.devices, INVALID_DEVICE);
 	LOOK_NEED(sim_place_at(look.sim, address, &place), INVALID_VALUE);
 	bool reached = place.access >> location->id & 1;
 	*flags = reached ? TRZ_CU_MEM_ACCESS_FLAGS_PROT_READWRITE : TRZ_CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -257,7 +261,7 @@ cuda_result cuMemGetAllocationGranularity(size_t *granularity, const struct cuda
 cuda_result cuMemExportToShareableHandle(void *shareable, cuda_mem handle, int kind, uint64_t flags)
 {
 	LOOK_ENTER(cuMemExportToShareableHandle);
-	LOOK_NEED(flags == 0, INVALID_VALUE);
+	LOOK_NEED(shareable && flags == 0, INVALID_VALUE);
 	return LOOK_SLOT(export_handle, handle, (unsigned)kind, shareable);
 }
 

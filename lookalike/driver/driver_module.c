@@ -460,7 +460,7 @@ cuda_result cuFuncGetAttribute(int *value, int attribute, void *function)
 	struct look_function *f = function;
 	LOOK_ENTER(cuFuncGetAttribute);
 	LOOK_NEED(f, INVALID_HANDLE);
-	LOOK_NEED(attribute >= 0 && attribute < TRZ_CU_FUNC_ATTRIBUTE_MAX, INVALID_VALUE);
+	LOOK_NEED(value && attribute >= 0 && attribute < TRZ_CU_FUNC_ATTRIBUTE_MAX, INVALID_VALUE);
 	const struct fatbin_kernel *k = kernel_of(f);
 	switch (attribute) {
 	case TRZ_CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
@@ -535,7 +535,7 @@ cuda_result cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *funct
 {
 	struct look_function *f = function;
 	LOOK_ENTER(cuOccupancyMaxActiveBlocksPerMultiprocessor);
-	LOOK_NEED(f && block > 0, INVALID_VALUE);
+	LOOK_NEED(blocks && f && block > 0, INVALID_VALUE);
 	const struct sim_profile *p = look.profile;
 	const struct fatbin_kernel *k = kernel_of(f);
 	uint64_t registers = align_up(k && k->registers ? k->registers : 32, 8), warps = ((uint64_t)block + 31) / 32;
@@ -580,7 +580,7 @@ cuda_result cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, void *functio
 {
 	LOOK_ENTER(cuOccupancyAvailableDynamicSMemPerBlock);
 	(void)function, (void)block;
-	LOOK_NEED(blocks > 0, INVALID_VALUE);
+	LOOK_NEED(bytes && blocks > 0, INVALID_VALUE);
 	*bytes = min_u64(look.profile->shared_bytes / (unsigned)blocks, look.profile->shared_bytes - KIB(1));
 	return TRZ_CUDA_SUCCESS;
 }

@@ -138,6 +138,9 @@ cuda_result cuPointerGetAttribute(void *data, int attribute, cuda_addr address)
 cuda_result cuPointerGetAttributes(unsigned count, int *attributes, void **data, cuda_addr address)
 {
 	LOOK_ENTER(cuPointerGetAttributes);
+	LOOK_NEED(count > 0 && attributes && data, INVALID_VALUE);
+	for (unsigned i = 0; i < count; i++)
+		LOOK_NEED(data[i], INVALID_VALUE);
 	for (unsigned i = 0; i < count; i++) {
 		if (cuPointerGetAttribute(data[i], attributes[i], address) == TRZ_CUDA_SUCCESS)
 			continue;

@@ -757,35 +757,52 @@ bool look_pools_reach(int device, int peer)
 }
 
 /* The simulator can only open all of a device's plain memory to another device, or none. */
-static cuda_result set_access(void *pool, int peer, bool on)
+static cuda_result open_or_close(struct look_pool *p, int peer, bool on)
 {
+	cuda_result result = on ? look_result(sim_plain_peer(look.sim, p->device, peer, true)) : TRZ_CUDA_SUCCESS;
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	pthread_mutex_lock(&pools.lock);
+	p->access = on ? p->access | 1u << peer : p->access & ~(1u << peer);
+	pthread_mutex_unlock(&pools.lock);
+	if (on || look_peer_enabled(peer, p->device) || look_pools_reach(p->device, peer))
+		return TRZ_CUDA_SUCCESS;
+	return look_result(sim_plain_peer(look.sim, p->device, peer, false));
+}
+
+/* A pool's own device cannot lose access; the simulator has no access only to read. */
+static cuda_result set_access(void *pool, const struct cuda_mem_access *access)
+{
+	int peer = access->location.id, flags = access->flags;
+	bool on = flags == TRZ_CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	LOOK_NEED(on || flags == TRZ_CU_MEM_ACCESS_FLAGS_PROT_NONE || flags == TRZ_CU_MEM_ACCESS_FLAGS_PROT_READ,
+	          INVALID_VALUE);
+	LOOK_NEED(flags != TRZ_CU_MEM_ACCESS_FLAGS_PROT_READ, NOT_SUPPORTED);
+	LOOK_NEED(access->location.type == TRZ_CU_MEM_LOCATION_TYPE_DEVICE, NOT_SUPPORTED);
 	LOOK_NEED(peer >= 0 && peer < look.devices, INVALID_DEVICE);
 	pthread_mutex_lock(&pools.lock);
 	struct look_pool *p = find_pool(pool);
-	int device = p ? p->device : -1;
-	if (p && peer != device)
-		p->access = on ? p->access | 1u << peer : p->access & ~(1u << peer);
 	pthread_mutex_unlock(&pools.lock);
-	LOOK_NEED(p && (peer != device || on), INVALID_VALUE);
-	if (peer == device || (!on && (look_peer_enabled(peer, device) || look_pools_reach(device, peer))))
-		return TRZ_CUDA_SUCCESS;
-	return look_result(sim_plain_peer(look.sim, device, peer, on));
+	LOOK_NEED(p, INVALID_VALUE);
+	LOOK_NEED(peer != p->device || on, INVALID_DEVICE);
+	return peer == p->device ? TRZ_CUDA_SUCCESS : open_or_close(p, peer, on);
 }
 
 cuda_result cuMemPoolSetAccess(void *pool, const struct cuda_mem_access *access, size_t count)
 {
 	cuda_result result = TRZ_CUDA_SUCCESS;
 	LOOK_ENTER(cuMemPoolSetAccess);
+	LOOK_NEED(access || count == 0, INVALID_VALUE);
 	for (size_t i = 0; i < count && result == TRZ_CUDA_SUCCESS; i++)
-		result = set_access(pool, access[i].location.id, access[i].flags == TRZ_CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+		result = set_access(pool, &access[i]);
 	return result;
 }
 
 cuda_result cuMemPoolGetAccess(int *flags, void *pool, struct cuda_mem_location *location)
 {
 	LOOK_ENTER(cuMemPoolGetAccess);
-	LOOK_NEED(flags && location, INVALID_VALUE);
-	LOOK_NEED(location->id >= 0 && location->id < look.devices, INVALID_DEVICE);
+	LOOK_NEED(flags && location && location->type == TRZ_CU_MEM_LOCATION_TYPE_DEVICE, INVALID_VALUE);
+	LOOK_NEED(location->id >= 0 && location->id < look.devices, INVALID_VALUE);
 	pthread_mutex_lock(&pools.lock);
 	const struct look_pool *p = find_pool(pool);
 	bool reach = p && (location->id == p->device || p->access >> location->id & 1);

@@ -144,6 +144,7 @@ cuda_result cuEventElapsedTime(float *milliseconds, void *start, void *end)
 {
 	int64_t ns = 0;
 	LOOK_ENTER(cuEventElapsedTime);
+	LOOK_NEED(milliseconds, INVALID_VALUE);
 	trz_status status = sim_event_elapsed(look.sim, start, end, &ns);
 	if (status == TRZ_OK)
 		*milliseconds = (float)((double)ns / 1e6);

@@ -8,7 +8,7 @@ import sys
 import unittest
 from pathlib import Path
 
-from lookalike_process import environment, skip_if_unfit, succeed
+from lookalike_process import PREAMBLE, environment, skip_if_unfit, succeed
 
 SOURCES = Path(os.environ["TRZ_SOURCE_DIR"])
 NAMES = Path(__file__).with_name("driver_names.txt")
@@ -43,6 +43,56 @@ for library, known in ((driver, names), *((each, runtime_names) for each in (run
     assert len(found) > 300
     lost = [name for name in found if ends(getattr(library, name))]
     assert not lost, lost
+"""
+
+# Calls that are right but for one missing pointer; functions that get only null pointers stop at the first.
+ONE_NULL = """
+def ends(name, arguments):
+    pid = os.fork()
+    if pid == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        if runtime.cudaFree(None) == 0:
+            os._exit(getattr(driver, name)(*arguments()))
+        os._exit(255)
+    return os.waitpid(pid, 0)[1]
+
+def laid():
+    handle, address = create(2 * MIB), reserve(2 * MIB)
+    lay(address, 2 * MIB, handle)
+    return c_uint64(address)
+
+def pool():
+    found = c_void_p()
+    must(driver.cuDeviceGetDefaultMemPool(byref(found), 0))
+    return found
+
+def event():
+    made = c_void_p()
+    must(driver.cuEventCreate(byref(made), 0))
+    must(driver.cuEventRecord(made, None))
+    return made
+
+kind, room, size, one = (c_int * 1)(2), ctypes.create_string_buffer(64), c_size_t(2 * MIB), c_size_t(1)
+rooms, place = (c_void_p * 1)(ctypes.addressof(room)), byref(Access(1, 0, 3))
+calls = [
+    ("cuPointerGetAttributes", lambda: (1, None, rooms, laid())),
+    ("cuPointerGetAttributes", lambda: (1, kind, None, laid())),
+    ("cuPointerGetAttributes", lambda: (1, kind, (c_void_p * 1)(), laid())),
+    ("cuPointerGetAttributes", lambda: (0, kind, rooms, laid())),
+    ("cuMemPoolSetAccess", lambda: (pool(), None, one)), ("cuMemPoolGetAccess", lambda: (room, pool(), None)),
+    ("cuMemSetAccess", lambda: (laid(), size, None, one)), ("cuMemGetAccess", lambda: (None, place, laid())),
+    ("cuMemGetAccess", lambda: (room, None, laid())), ("cuMemRetainAllocationHandle", lambda: (None, laid())),
+    ("cuMemGetAllocationPropertiesFromHandle", lambda: (None, c_uint64(create(2 * MIB)))),
+    ("cuMemExportToShareableHandle", lambda: (None, c_uint64(create(2 * MIB, 1)), 1, c_uint64(0))),
+    ("cuEventElapsedTime", lambda: (None, event(), event())), ("cuIpcGetEventHandle", lambda: (None, event())),
+    ("cuFuncGetAttribute", lambda: (None, 0, kernel())), ("cuDeviceGetAttribute", lambda: (None, 1, 0)),
+    ("cuOccupancyMaxActiveBlocksPerMultiprocessor", lambda: (None, kernel(), 32, c_size_t(0))),
+    ("cuOccupancyAvailableDynamicSMemPerBlock", lambda: (None, kernel(), 1, 32)),
+    ("cuDeviceGetName", lambda: (None, 9, 0)), ("cuDeviceGetPCIBusId", lambda: (None, 9, 0)),
+    ("cuDeviceGetP2PAttribute", lambda: (None, 1, 0, 1)),
+]
+lost = [name for name, arguments in calls if ends(name, arguments) != 1 << 8]
+assert not lost, lost
 """
 
 BY_NAME = """
@@ -239,6 +289,12 @@ class Names(unittest.TestCase):
         rows = (SOURCES / "lookalike" / "driver" / "driver_missing.def").read_text()
         refused = set(re.findall(r"^X\(\w+, (\w+)\)", rows, re.M))
         succeed(self, f"names = {listed()!r}\nrefused = {refused!r}\n" + BY_NAME)
+
+    def test_one_null_pointer_is_an_invalid_value(self):
+        before_any_call = PREAMBLE[:PREAMBLE.index("must(runtime.cudaFree(None))")]
+        done = subprocess.run([sys.executable, "-c", before_any_call + ONE_NULL], env=environment(devices=2),
+                              capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_no_form_needs_its_arguments(self):
         """But for cudaCreateChannelDesc, which is given a place for the structure that it returns."""

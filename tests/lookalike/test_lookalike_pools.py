@@ -161,8 +161,8 @@ def access(pool, device):
     flags = c_int(-1)
     must(runtime.cudaMemPoolGetAccess(byref(flags), pool, byref(Location(1, device))))
     return flags.value
-def allow(pool, device, flags):
-    return runtime.cudaMemPoolSetAccess(pool, byref(Access(1, device, flags)), c_size_t(1))
+def allow(pool, device, flags, kind=1):
+    return runtime.cudaMemPoolSetAccess(pool, byref(Access(kind, device, flags)), c_size_t(1))
 pool, other = new_pool(), new_pool()
 assert [access(pool, device) for device in range(3)] == [3, 0, 0]
 must(allow(pool, 1, 3))
@@ -173,13 +173,38 @@ must(allow(pool, 1, 0))
 assert [access(pool, 1), access(other, 1)] == [0, 3]
 must(runtime.cudaSetDevice(1))
 must(runtime.cudaMemset(p, 7, c_size_t(4 * MIB)))
-assert (allow(pool, 0, 0), allow(pool, 3, 3)) == (1, 101)
+assert (allow(pool, 0, 0), allow(pool, 3, 3), allow(pool, -1, 3)) == (101, 101, 101)
+assert (allow(pool, 1, 2), allow(pool, 1, 1), allow(pool, 1, 3, kind=0)) == (1, 801, 801), "nothing but all or none"
+assert access(pool, 1) == 0
+assert runtime.cudaMemPoolGetAccess(byref(c_int()), pool, byref(Location(1, 3))) == 1
+assert runtime.cudaMemPoolGetAccess(byref(c_int()), pool, byref(Location(0, 0))) == 1
 must(runtime.cudaDeviceEnablePeerAccess(0, 0))
 must(allow(other, 1, 0))
 must(runtime.cudaMemset(p, 8, c_size_t(4 * MIB)))
 must(runtime.cudaDeviceDisablePeerAccess(0))
 assert runtime.cudaMemset(p, 9, c_size_t(4 * MIB)) == 700
 """, devices=3, violations="count")
+
+    def test_devices_that_do_not_reach_each_other(self):
+        for peers, can, result in (("no", 0, 217), ("full", 1, 711)):
+            succeed(self, POOLS + f"peers, can, result = {(peers, can, result)}" + """
+class Access(ctypes.Structure):
+    _fields_ = [("location", c_int), ("device", c_int), ("flags", c_int)]
+pool, answer = new_pool(), c_int(7)
+for which, expected in ((2, can), (3, 0)):
+    must(runtime.cudaDeviceGetP2PAttribute(byref(answer), which, 0, 1))
+    assert answer.value == expected
+assert runtime.cudaDeviceGetP2PAttribute(byref(answer), 9, 0, 1) == 1
+must(runtime.cudaDeviceCanAccessPeer(byref(answer), 0, 1))
+assert answer.value == can
+for _ in range(2):
+    assert runtime.cudaDeviceEnablePeerAccess(1, 0) == result
+    assert runtime.cudaMemPoolSetAccess(pool, byref(Access(1, 1, 3)), c_size_t(1)) == result
+    assert runtime.cudaMemPoolSetAccess(pool, byref(Access(1, 1, 0)), c_size_t(1)) == 0
+p = take(pool, MIB)
+must(runtime.cudaSetDevice(1))
+assert runtime.cudaMemset(p, 7, c_size_t(MIB)) == 700
+""", devices=2, peers=peers, violations="count")
 
     def test_a_pool_keeps_to_its_largest_size(self):
         succeed(self, POOLS + """
