@@ -437,6 +437,12 @@ struct sim_place {
 };
 bool sim_place_at(sim *s, trz_addr address, struct sim_place *out);
 
+/* Whether an event's newest record is on the stream; and whether what the stream is given next comes after that record,
+ * by waits of streams for events or for a default stream. A wait that a stream has completed counts, too, and so may
+ * one for what came before it there. */
+bool sim_event_is_on(sim *s, trz_context c, trz_stream st, trz_event event);
+bool sim_stream_follows(sim *s, trz_context c, trz_stream st, trz_event event);
+
 /* Whether the address lies in the device window, mapped or not. */
 bool sim_is_device(const sim *s, trz_addr address);
 

@@ -167,6 +167,7 @@ struct sim_stream {
 	uint64_t last_order;        /* of the item enqueued last */
 	uint64_t seen_legacy;       /* items of the legacy stream that this blocking stream waits for already */
 	uint64_t seen_by_legacy;    /* items of this stream that the legacy stream waits for already */
+	uint64_t search, searched;  /* the newest search for an order, and how many of the items that has seen */
 	struct sim_thread *runner;  /* inside the host function at the head of the queue */
 	struct sim_capture *capture; /* it is part of; NULL: none */
 	unsigned lane;              /* in that capture */
@@ -326,6 +327,7 @@ struct sim {
 	size_t active_count, active_room;
 	struct sim_stream *starved;
 	uint64_t stream_ids, event_numbers, order, tick, unfinished;
+	uint64_t searches;          /* for an order of streams, so far */
 	uint64_t schedule_seed, sync_seed, fault_seed;
 	uint32_t (*mark)(void);     /* the meetings'; NULL: there has been none */
 
@@ -539,6 +541,8 @@ void sim_overlap_enter(sim *s, struct sim_stream *st, const struct sim_work *w);
 void sim_overlap_edge(struct sim_stream *st, uint64_t sequence);
 /* `st` has completed a wait for the first `sequence` items of `other`, or need not wait for them any more. */
 void sim_overlap_waited(struct sim_stream *st, struct sim_stream *other, uint64_t sequence);
+/* Whether the stream has waited for the first `sequence` items of the other. */
+bool sim_overlap_knows(const struct sim_stream *st, const struct sim_stream *other, uint64_t sequence);
 /* The host has seen the first `sequence` items of the stream complete, and with them what they waited for. */
 void sim_overlap_seen(struct sim_stream *st, uint64_t sequence);
 

@@ -63,6 +63,14 @@ void sim_overlap_waited(struct sim_stream *st, struct sim_stream *other, uint64_
 		note_known(st, other->known[i].stream, other->known[i].sequence);
 }
 
+bool sim_overlap_knows(const struct sim_stream *st, const struct sim_stream *other, uint64_t sequence)
+{
+	for (size_t i = 0; i < st->known_count; i++)
+		if (st->known[i].stream == other)
+			return st->known[i].sequence >= sequence;
+	return false;
+}
+
 void sim_overlap_seen(struct sim_stream *st, uint64_t sequence)
 {
 	sim_overlap_edge(st, sequence);

@@ -579,3 +579,55 @@ trz_status sim_stream_await(sim *s, trz_context context, trz_stream stream, trz_
 	}
 	return sim_push_wait(s, st, e->stream, e->sequence);
 }
+
+/* ---- order ------------------------------------------------------------------------------------------ */
+
+/* Whether one of the stream's first `end` items comes after the first `sequence` items of `of`, which have not all
+ * completed: so every wait on the way is still in its queue. */
+static bool follows(const sim *s, struct sim_stream *st, uint64_t end, const struct sim_stream *of, uint64_t sequence)
+{
+	uint64_t from = st->search == s->searches ? max_u64(st->searched, st->completed) : st->completed;
+	if (st == of && end >= sequence)
+		return true;
+	st->search = s->searches;
+	st->searched = max_u64(from, end);
+	for (uint64_t n = from; n < end; n++) {
+		const struct sim_work *w = &st->items[n & (st->room - 1)];
+		if (w->kind == SIM_WORK_WAIT && follows(s, w->other, w->sequence, of, sequence))
+			return true;
+	}
+	return false;
+}
+
+/* Finds both; false: one does not exist, the stream is captured, or the event has no record outside captures. */
+static bool find_pair(sim *s, trz_context context, trz_stream stream, trz_event event, struct sim_stream **st,
+                      struct sim_event **e)
+{
+	*e = sim_registry_get(&s->events, (uint64_t)event);
+	return *e && (*e)->stream && sim_stream_find_any(s, context, stream, st) == TRZ_OK && !(*st)->capture;
+}
+
+bool sim_event_is_on(sim *s, trz_context context, trz_stream stream, trz_event event)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	struct sim_stream *st = NULL;
+	struct sim_event *e = NULL;
+	bool on = find_pair(s, context, stream, event, &st, &e) && e->stream == st;
+	sim_leave(&call);
+	return on;
+}
+
+bool sim_stream_follows(sim *s, trz_context context, trz_stream stream, trz_event event)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	struct sim_stream *st = NULL;
+	struct sim_event *e = NULL;
+	bool found = find_pair(s, context, stream, event, &st, &e) && join_default(s, st) == TRZ_OK;
+	s->searches++;
+	if (found && sim_passed(e->stream, e->sequence))
+		found = e->stream == st || sim_overlap_knows(st, e->stream, e->sequence);
+	else if (found)
+		found = follows(s, st, st->enqueued, e->stream, e->sequence);
+	sim_leave(&call);
+	return found;
+}

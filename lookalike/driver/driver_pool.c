@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Memory pools and stream-ordered allocation. A pool keeps whole plain allocations: a freed one serves its stream at
- * once, and others when its work has passed; the pool frees what exceeds its threshold when the host synchronises, or
- * when memory runs out. Memory freed in a capture stays with the capture and its graph until the graph is destroyed; it
- * counts as the pool's, not as graphs'.
+ * once, and others as the pool's rules of reuse allow; the pool frees what exceeds its threshold when the host
+ * synchronises, or when memory runs out. Memory freed in a capture stays with the capture and its graph until the graph
+ * is destroyed; it counts as the pool's, not as graphs'.
  */
 #include "driver_graph.h"
 
@@ -26,7 +26,7 @@ struct pool_block {
 	bool live;                   /* the program has it */
 	trz_context context;         /* the context of the stream that it was freed on */
 	void *stream;
-	trz_event freed;             /* recorded there, or behind its graph's newest launch; NULL: never */
+	trz_event freed;             /* recorded there, or behind its graph's newest launch; NULL: no work can use it */
 	uint64_t capture;            /* the capture that it was freed in; 0: none */
 	uint64_t asked;              /* bytes of its newest allocation */
 	bool of_graph;               /* its newest allocation was made in a capture */
@@ -35,6 +35,8 @@ struct pool_block {
 
 /* Invariant: `used` is the sum of its blocks' `counted`, `reserved` that of their sizes. A graph's blocks are used. A
  * destroyed pool lasts until its blocks have ended. */
+enum reuse { FOLLOW_EVENTS, OPPORTUNISTIC, INTERNAL_DEPENDENCIES, RULES };
+
 struct look_pool {
 	LIST_ENTRY(look_pool) link;
 	int device;
@@ -42,7 +44,7 @@ struct look_pool {
 	uint32_t access;             /* the other devices that it was opened to, one bit each */
 	uint64_t threshold, reserved, used, reserved_high, used_high;
 	uint64_t most;               /* the most that it may reserve; 0: no limit */
-	int reuse[3];                /* rules of reuse as the program sets them; they make no difference here */
+	int reuse[RULES];            /* by enum reuse: whether the rule holds */
 	bool exports, imported;      /* it may be exported; it stands for another process's pool, and has no memory */
 	LIST_HEAD(, pool_block) live, unused;
 };
@@ -78,7 +80,7 @@ static int by_address(const void *a, const void *b)
 static void init_pool(struct look_pool *pool, int device)
 {
 	pool->device = device;
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < RULES; i++)
 		pool->reuse[i] = 1;
 }
 
@@ -121,7 +123,6 @@ static bool has_passed(const struct pool_block *b)
 	return !b->freed || look.table->event_query(look.table->self, b->context, b->freed) == TRZ_OK;
 }
 
-
 static struct pool_block *new_block(struct look_pool *pool, uint64_t size, trz_context home)
 {
 	bool beyond = pool->most && (size > pool->most || pool->reserved > pool->most - size);
@@ -153,6 +154,17 @@ static void count_use(struct pool_block *b, uint64_t bytes)
 {
 	b->pool->used += bytes - b->counted;
 	b->counted = bytes;
+}
+
+/* The host has synchronised: what has passed may serve any stream, whatever the rules. */
+static void forget_passed(struct look_pool *pool)
+{
+	struct pool_block *b;
+	if (pool->reuse[OPPORTUNISTIC])
+		return;
+	LIST_FOREACH(b, &pool->unused, link)
+		if (has_passed(b))
+			forget_event(b);
 }
 
 /* Removes a block from all lists and sums; does not free its memory. */
@@ -222,6 +234,8 @@ bool look_pools_trim(int device, bool all)
 		if (pool->device != device)
 			continue;
 		some = trim(pool, all ? 0 : pool->threshold) || some;
+		if (!all)
+			forget_passed(pool);
 		bury(pool);
 	}
 	pthread_mutex_unlock(&pools.lock);
@@ -277,6 +291,7 @@ bool look_pool_free(cuda_addr address, cuda_result *result)
 	if (b && b->live) {
 		struct look_pool *pool = b->pool;
 		LIST_REMOVE(b, link);
+		forget_event(b);
 		make_unused(b);
 		trim(pool, pool->threshold);
 		bury(pool);
@@ -336,22 +351,51 @@ static struct pool_block *grow(const struct wish *w)
 	return b;
 }
 
+/* Whether the stream may use the block at once. */
+static bool serves(const struct pool_block *b, const struct wish *w)
+{
+	const int *rule = w->pool->reuse;
+	if (!b->freed || sim_event_is_on(look.sim, w->context, w->stream, b->freed))
+		return true;
+	if (rule[OPPORTUNISTIC] && has_passed(b))
+		return true;
+	return rule[FOLLOW_EVENTS] && sim_stream_follows(look.sim, w->context, w->stream, b->freed);
+}
+
 static struct pool_block *find_unused(const struct wish *w)
 {
 	struct pool_block *b, *best = NULL;
 	LIST_FOREACH(b, &w->pool->unused, link) {
 		bool fits = b->size >= w->size && b->size / 2 <= w->size && (!best || b->size < best->size);
-		if (fits && ((b->stream == w->stream && b->context == w->context) || has_passed(b)))
+		if (fits && serves(b, w))
 			best = b;
 	}
 	return best;
 }
 
+/* The smallest block that is large enough, after a wait of the stream for its work; NULL: there is none, or the pool
+ * may add no waits. */
+static struct pool_block *wait_for_unused(const struct wish *w)
+{
+	struct pool_block *b, *best = NULL;
+	if (!w->pool->reuse[INTERNAL_DEPENDENCIES])
+		return NULL;
+	LIST_FOREACH(b, &w->pool->unused, link)
+		if (b->size >= w->size && (!best || b->size < best->size))
+			best = b;
+	if (best && best->freed &&
+	    look.table->stream_wait(look.table->self, w->context, w->stream, best->freed) != TRZ_OK)
+		return NULL;
+	return best;
+}
+
 static struct pool_block *take(const struct wish *w)
 {
-	struct pool_block *b = find_unused(w);
+	struct pool_block *b = find_unused(w), *new = b ? NULL : grow(w);
+	if (!b && !new)
+		b = wait_for_unused(w);
 	if (!b)
-		return grow(w);
+		return new;
 	LIST_REMOVE(b, link);
 	count_down(&pools.unused_count);
 	count_use(b, w->size);
@@ -690,7 +734,7 @@ static uint64_t *figure(struct look_pool *p, int attribute)
 static int *rule_of_reuse(struct look_pool *p, int attribute)
 {
 	int i = attribute - TRZ_CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES;
-	return i >= 0 && i < 3 ? &p->reuse[i] : NULL;
+	return i >= 0 && i < RULES ? &p->reuse[i] : NULL;
 }
 
 /* A high-water mark can only be set to 0, which makes it the current value. */

@@ -135,8 +135,10 @@ cuda_result cuEventSynchronize(void *event)
 	trz_context context = look_event_context(event);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	cuda_result result = LOOK_SLOT(event_sync, context, event);
-	if (result == TRZ_CUDA_SUCCESS)
-		look_note(SIM_RECORDED_EVENT_SYNC, context, NULL, (uintptr_t)event);
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	look_note(SIM_RECORDED_EVENT_SYNC, context, NULL, (uintptr_t)event);
+	look_pools_trim(sim_context_device(look.sim, context), false);
 	return result;
 }
 

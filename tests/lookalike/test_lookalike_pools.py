@@ -30,6 +30,42 @@ def used(device=0):
 """
 
 
+# again(): what stream b, or another, gets of a pool with these rules when stream a has freed `freed`; in order: follow
+# events, take what has passed, wait.
+REUSE = """
+a, b, c, elsewhere = new_stream(), new_stream(), new_stream(), malloc(64)
+def new_blocking():
+    stream = c_void_p()
+    must(runtime.cudaStreamCreate(byref(stream)))
+    return stream
+def wait(earlier, later, before_free=False):
+    event = early if before_free else c_void_p()
+    if not before_free:
+        must(runtime.cudaEventCreateWithFlags(byref(event), 2))
+        must(runtime.cudaEventRecord(event, earlier))
+    must(runtime.cudaStreamWaitEvent(later, event, 0))
+def again(follow, opportunistic, internal, order=lambda: None, passed=False, synchronise=False, stream=b, first=a):
+    global freed, early
+    must(runtime.cudaDeviceSynchronize())
+    pool, early = new_pool(), c_void_p()
+    for which, rule in enumerate((follow, opportunistic, internal), 1):
+        must(runtime.cudaMemPoolSetAttribute(pool, which, byref(c_int(rule))))
+    must(runtime.cudaMemPoolSetAttribute(pool, 4, byref(c_uint64(1 << 40))))
+    p = take(pool, 4 * MIB, first)
+    freed = p.value
+    must(runtime.cudaEventCreateWithFlags(byref(early), 2))
+    must(runtime.cudaEventRecord(early, first))
+    must(runtime.cudaMemsetAsync(p, 7, c_size_t(4 * MIB), first))
+    must(runtime.cudaFreeAsync(p, first))
+    order()
+    if passed:  # first in, first out: what is older than the copy runs before it
+        upload(elsewhere, b"data")
+    if synchronise:
+        must(runtime.cudaStreamSynchronize(first))
+    return take(pool, 4 * MIB, stream).value
+"""
+
+
 class Pools(unittest.TestCase):
     def test_a_second_free_is_refused(self):
         for work in ("now", "late"):
@@ -205,6 +241,60 @@ p = take(pool, MIB)
 must(runtime.cudaSetDevice(1))
 assert runtime.cudaMemset(p, 7, c_size_t(MIB)) == 700
 """, devices=2, peers=peers, violations="count")
+
+    def test_rules_of_reuse(self):
+        """Work completes only when the host waits, so that what is freed on a stream is still in use."""
+        succeed(self, POOLS + REUSE + """
+assert again(True, True, True) != freed, "no order, and not passed"
+assert again(True, False, False, order=lambda: wait(a, b)) == freed
+assert again(True, False, False, order=lambda: (wait(a, c), wait(c, b))) == freed
+assert again(True, False, False, order=lambda: (wait(c, b), wait(a, c))) != freed, "c's wait came later"
+assert again(False, False, True, order=lambda: wait(a, b)) != freed
+assert again(True, False, False, order=lambda: wait(a, b, before_free=True)) != freed
+assert again(False, True, False, passed=True) == freed
+assert again(False, False, True, passed=True) != freed, "passed, but the host has not waited for it"
+assert again(True, False, False, order=lambda: wait(a, b), passed=True) == freed
+assert again(False, False, False, synchronise=True) == freed
+assert again(True, False, False, stream=None, order=lambda: None) != freed, "non-blocking streams have no default order"
+assert again(True, False, False, stream=None, first=new_blocking()) == freed
+""", work="blocked", schedule="fifo")
+
+    def test_a_pool_waits_rather_than_fail(self):
+        for allowed in (True, False):
+            succeed(self, POOLS + f"allowed = {allowed}" + """
+pool, a, b, q = new_pool(), new_stream(), new_stream(), c_void_p()
+must(runtime.cudaMemPoolSetAttribute(pool, 3, byref(c_int(allowed))))
+p = take(pool, 600 * MIB, a)
+must(runtime.cudaMemsetAsync(p, 7, c_size_t(600 * MIB), a))
+must(runtime.cudaFreeAsync(p, a))
+result = runtime.cudaMallocFromPoolAsync(byref(q), c_size_t(600 * MIB), pool, b)
+assert (result, q.value) == ((0, p.value) if allowed else (2, None)), (result, q.value)
+if allowed:
+    must(runtime.cudaMemsetAsync(q, 8, c_size_t(600 * MIB), b))
+    must(runtime.cudaStreamSynchronize(b))
+    assert download(q.value, 4) == b"\\x08" * 4
+""", memory="1GiB", work="blocked", schedule="starve", scalars="real")
+
+    def test_a_new_stream_is_not_the_one_that_has_ended(self):
+        succeed(self, POOLS + """
+pool, a = new_pool(), new_stream()
+p = take(pool, 4 * MIB, a)
+must(runtime.cudaMemsetAsync(p, 7, c_size_t(4 * MIB), a))
+must(runtime.cudaFreeAsync(p, a))
+must(runtime.cudaStreamDestroy(a))
+assert take(pool, 4 * MIB, new_stream()).value != p.value
+""", work="blocked")
+
+    def test_a_wait_for_an_event_returns_what_a_pool_need_not_keep(self):
+        succeed(self, POOLS + """
+before, pool, a, event = used(), new_pool(), new_stream(), c_void_p()
+must(runtime.cudaEventCreate(byref(event)))
+must(runtime.cudaFreeAsync(take(pool, 4 * MIB, a), a))
+must(runtime.cudaEventRecord(event, a))
+assert used() - before == 4 * MIB
+must(runtime.cudaEventSynchronize(event))
+assert used() == before
+""", work="late")
 
     def test_a_pool_keeps_to_its_largest_size(self):
         succeed(self, POOLS + """
