@@ -11,7 +11,7 @@ from pathlib import Path
 
 SOURCE = Path(os.environ["TRZ_SOURCE_DIR"])
 sys.path.insert(0, str(SOURCE / "bench"))
-from comparison import harness_runs  # noqa: E402
+from comparison import harness_runs, result_verdicts  # noqa: E402
 
 # Twice the size, from the driver, each time.
 WASTEFUL = """
@@ -185,6 +185,30 @@ class Contest(unittest.TestCase):
             self.assertIn(text, self.text)
         self.contest("nonsense", status=2)
         self.assertIn("--allocators nonsense: there is none such", self.text)
+
+    def test_time_includes_what_an_allocator_is_told(self):
+        """Memory that another stream frees is handed over by an event, of which terrazzo is told."""
+        for freed_on, told in (("0x200", True), ("0x100", False)):
+            log = self.folder / f"freed_on_{freed_on}.csv"
+            log.write_text("Thread,Time,Action,Pointer,Size,Stream\n" + 200 * (
+                f"0,0,allocate,0x1000,4194304,0x100\n0,0,free,0x1000,4194304,{freed_on}\n"))
+            row = self.contest("terrazzo", "--trace", log, "--only", log.stem, "--parts", "host")[log.stem, "terrazzo"]
+            self.assertEqual(row["told_ns_per_op"] > 0, told, row)
+            self.assertGreater(row["ns_per_op"], row["told_ns_per_op"])
+
+    def test_verdicts_take_the_better_of_two_modes_and_name_what_did_not_run(self):
+        def row(allocator, workload, **figures):
+            return {"kind": "recorded", "workload": workload, "allocator": allocator, "lag": 0, "streams": 1,
+                    "peak_allocated_bytes": 100, "peak_reserved_bytes": 100, "driver_time_ns": {}, **figures}
+        rows = [row("terrazzo", "near", ns_per_op=100, fit_bytes=100), row("torch", "near", ns_per_op=600),
+                row("torch_expandable", "near", ns_per_op=300, fit_bytes=90),
+                row("terrazzo", "far", ns_per_op=100, fit_bytes=100), row("torch", "far", ns_per_op=400, fit_bytes=110),
+                row("terrazzo", "broken", ns_per_op=1, violations=2), row("torch", "broken", ns_per_op=400)]
+        text = result_verdicts.verdicts(rows)
+        self.assertRegex(text, r"replays, one stream: 3.5 times faster .* \| 1 of 2 \| near 3.0 \|")
+        self.assertRegex(text, r"smallest device: no larger .* \| 1 of 2 \| near \+0 MiB \|")
+        self.assertIn("| 2 of 3 | broken 0 requests without memory, 2 violations |", text)
+        self.assertNotIn("runs: each", result_verdicts.verdicts(rows[:5]))
 
     def test_a_trace_of_ones_own(self):
         log = self.folder / "fsdp_like.csv"
