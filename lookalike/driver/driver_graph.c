@@ -302,6 +302,7 @@ static cuda_result join(struct look_graph *g)
 		n->before_count = g->after.count;
 	}
 	into->changed = true;
+	into->has_memory |= g->has_memory;
 	look_graph_free(g);
 	return TRZ_CUDA_SUCCESS;
 }
@@ -442,6 +443,7 @@ void look_graph_place(trz_context context, void *stream, const struct cuda_node 
 	n->graph = g;
 	n->is = *is;
 	n->placed = true;
+	g->has_memory = true;
 	if (sim_capture_follow(look.sim, context, stream, NULL, 0, &n->number) != TRZ_OK || !look_list_add(&g->waiting, n))
 		look_node_free(n);
 }

@@ -159,18 +159,33 @@ cuda_result cuGraphUpload(void *instance, void *stream)
 	return make_ready(instance, context, stream);
 }
 
-/* Tells the pools that memory freed in captures is in use again. */
+/* The capture of node `i` of the list, if it is not that of the node before; at the list's end the instance's own; 0:
+ * none. */
+static uint64_t next_capture(const struct look_exec *e, size_t i)
+{
+	const struct look_source *s = i < e->list.count ? e->list.nodes[i]->source : e->source;
+	const struct look_source *last = i > 0 && i < e->list.count ? e->list.nodes[i - 1]->source : NULL;
+	return s && s != last ? s->capture : 0;
+}
+
+/* Whether the pools' memory that the launch allocates is not allocated now, or the launch frees it first. */
+static bool pools_allow(const struct look_exec *e)
+{
+	uint64_t capture;
+	if (!e->has_memory || e->flags & TRZ_CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)
+		return true;
+	for (size_t i = 0; i <= e->list.count; i++)
+		if ((capture = next_capture(e, i)) && !look_pools_may_launch(capture))
+			return false;
+	return true;
+}
+
 static void tell_pools(const struct look_exec *e, trz_context context, void *stream)
 {
-	const struct look_source *last = e->source;
-	if (last)
-		look_pools_launched(last->capture, context, stream);
-	for (size_t i = 0; i < e->list.count; i++) {
-		const struct look_source *s = e->list.nodes[i]->source;
-		if (s && s != last)
-			look_pools_launched(s->capture, context, stream);
-		last = s ? s : last;
-	}
+	uint64_t capture;
+	for (size_t i = 0; e->has_memory && i <= e->list.count; i++)
+		if ((capture = next_capture(e, i)))
+			look_pools_launched(capture, context, stream);
 }
 
 static bool list_it(struct look_exec *e)
@@ -198,6 +213,7 @@ cuda_result cuGraphLaunch(void *instance, void *stream)
 	LOOK_NEED(e, INVALID_VALUE);
 	if (sim_capture_of(look.sim, context, stream))
 		return launch_captured(e, context, stream);
+	LOOK_NEED(pools_allow(e), INVALID_VALUE);
 	cuda_result result = make_ready(e, context, stream);
 	if (result != TRZ_CUDA_SUCCESS)
 		return result;

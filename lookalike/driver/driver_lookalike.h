@@ -225,7 +225,9 @@ bool look_pool_at(cuda_addr start, uint64_t *asked, void **pool);
 void look_pools_end_context(trz_context context);
 /* Whether a pool of the device has been opened to another. */
 bool look_pools_reach(int device, int peer);
-/* A capture's graph has been launched on a stream; a capture's graph, or a capture that failed, has ended. */
+/* Whether what the last launch of a capture's graph has left allocated has been freed; that graph has been launched on
+ * a stream; it, or a capture that failed, has ended. */
+bool look_pools_may_launch(uint64_t capture);
 void look_pools_launched(uint64_t capture, trz_context context, void *stream);
 void look_pools_end_graph(uint64_t capture);
 

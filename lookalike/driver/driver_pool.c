@@ -2,8 +2,8 @@
  *
  * Memory pools and stream-ordered allocation. A pool keeps whole plain allocations: a freed one serves its stream at
  * once, and others as the pool's rules of reuse allow; the pool frees what exceeds its threshold when the host
- * synchronises, or when memory runs out. Memory freed in a capture stays with the capture and its graph until the graph
- * is destroyed; it counts as the pool's, not as graphs'.
+ * synchronises, or when memory runs out. What a capture allocates is its graph's until that is destroyed, freed or not:
+ * each launch uses it again. It counts as the pool's, not as graphs'.
  */
 #include "driver_graph.h"
 
@@ -15,8 +15,8 @@
 
 #include "bits.h"
 
-/* Invariant: a block is in its pool's `live` exactly while `live`, in `of_graphs` while `capture` is not 0, else in its
- * pool's `unused`. */
+/* Invariant: a block is in its pool's `live` exactly while `live`, else in `of_graphs` while `graph` is not 0, else in
+ * its pool's `unused`. */
 struct pool_block {
 	LIST_ENTRY(pool_block) link;
 	trz_addr address;
@@ -27,9 +27,11 @@ struct pool_block {
 	trz_context context;         /* the context of the stream that it was freed on */
 	void *stream;
 	trz_event freed;             /* recorded there, or behind its graph's newest launch; NULL: no work can use it */
-	uint64_t capture;            /* the capture that it was freed in; 0: none */
 	uint64_t asked;              /* bytes of its newest allocation */
-	bool of_graph;               /* its newest allocation was made in a capture */
+	uint64_t graph;              /* the capture that has allocated it, whose graph still exists; 0: none */
+	uint64_t freed_by;           /* another capture, whose graph's launches free it; 0: none */
+	bool freed_inside;           /* the first has freed it itself; else its launches leave it allocated */
+	bool launched;               /* it is live by a launch */
 	uint64_t counted;            /* how much of its size counts as used, a multiple of 512; 0: it is free */
 };
 
@@ -56,7 +58,7 @@ static struct {
 	struct look_pool *current[LOOK_DEVICES];  /* NULL: the standard one */
 	trz_context home[LOOK_DEVICES];           /* the primary context retained for other devices' streams, or NULL */
 	void *blocks;                             /* a tree of all blocks by address */
-	LIST_HEAD(, pool_block) of_graphs;        /* freed in captures */
+	LIST_HEAD(, pool_block) of_graphs;        /* not live now, but for the next launch */
 	uint64_t block_count, unused_count, graph_count;  /* read without the lock where 0 means nothing to do */
 } pools = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -172,7 +174,7 @@ static void forget_block(struct pool_block *b)
 {
 	tdelete(b, &pools.blocks, by_address);
 	LIST_REMOVE(b, link);
-	if (b->capture)
+	if (b->graph)
 		count_down(&pools.graph_count);
 	else if (!b->live)
 		count_down(&pools.unused_count);
@@ -249,10 +251,14 @@ static struct pool_block *find_block(cuda_addr address)
 	return found ? *found : NULL;
 }
 
-/* Moves a block, which was live or a graph's and is in no list now, to `unused`. */
+/* Moves a block, which was live or a graph's and is in no list now, to `unused`, or keeps it for its graph. */
 static void make_unused(struct pool_block *b)
 {
-	b->live = false;
+	b->live = b->launched = false;
+	if (b->graph) {
+		LIST_INSERT_HEAD(&pools.of_graphs, b, link);
+		return;
+	}
 	LIST_INSERT_HEAD(&b->pool->unused, b, link);
 	count_up(&pools.unused_count);
 	count_use(b, 0);
@@ -407,21 +413,25 @@ static struct pool_block *take_captured(const struct wish *w)
 {
 	struct pool_block *b;
 	LIST_FOREACH(b, &pools.of_graphs, link) {
-		if (b->capture != w->capture || b->pool != w->pool || b->stream != w->stream || b->size < w->size ||
+		if (b->graph != w->capture || b->pool != w->pool || b->stream != w->stream || b->size < w->size ||
 		    b->size / 2 > w->size)
 			continue;
 		LIST_REMOVE(b, link);
 		count_down(&pools.graph_count);
-		b->capture = 0;
 		count_use(b, w->size);
 		return b;
 	}
 	return grow(w);
 }
 
-static void hand_out(struct pool_block *b)
+static void hand_out(struct pool_block *b, uint64_t graph)
 {
 	b->live = true;
+	b->graph = graph;
+	b->freed_by = 0;
+	b->freed_inside = false;
+	if (graph)
+		count_up(&pools.graph_count);
 	LIST_INSERT_HEAD(&b->pool->live, b, link);
 	b->pool->used_high = max_u64(b->pool->used_high, b->pool->used);
 }
@@ -474,9 +484,8 @@ static cuda_result allocate(cuda_addr *address, struct wish wish)
 	struct pool_block *b = status == TRZ_CAPTURE_ACTIVE ? take_captured(&wish) : take(&wish);
 	exchange_mode(mode);
 	if (b) {
-		hand_out(b);
+		hand_out(b, status == TRZ_CAPTURE_ACTIVE ? wish.capture : 0);
 		b->asked = asked;
-		b->of_graph = status == TRZ_CAPTURE_ACTIVE;
 		*address = b->address;
 	}
 	pthread_mutex_unlock(&pools.lock);
@@ -530,15 +539,27 @@ static trz_status mark(struct pool_block *b, trz_context context, void *stream)
 	return status;
 }
 
-/* Gives a block, which is in no list now, to a capture's graph. */
-static void give_to_graph(struct pool_block *b, uint64_t capture, trz_context context, void *stream)
+/* Frees a block in the stream's order or, captured, has the launches of the capture's graph free it. False: it is free
+ * already, or is to be freed in a capture and was not allocated in one. With the lock. */
+static bool give_back(struct pool_block *b, uint64_t capture, trz_context context, void *stream, trz_status *status)
 {
-	b->live = false;
-	b->capture = capture;
+	bool elsewhere = capture && b->graph != capture;
+	if (!b->live || (elsewhere && (!b->graph || b->freed_by)))
+		return false;
+	if (elsewhere) {
+		b->freed_by = capture;
+		return true;
+	}
+	*status = capture ? TRZ_OK : mark(b, context, stream);
+	if (*status != TRZ_OK)
+		return true;
+	look_note_request(SIM_RECORDED_FREE, b->pool->device, context, stream, b->address, 0);
+	LIST_REMOVE(b, link);
+	b->freed_inside = capture;
 	b->context = context;
 	b->stream = stream;
-	LIST_INSERT_HEAD(&pools.of_graphs, b, link);
-	count_up(&pools.graph_count);
+	make_unused(b);
+	return true;
 }
 
 /* Waits for the stream before it frees memory that is from no pool. */
@@ -550,62 +571,104 @@ cuda_result cuMemFreeAsync(cuda_addr address, void *stream)
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	look.table->stream_capture(look.table->self, context, stream, &capturing, &capture);
+	capture = capturing == TRZ_CAPTURE_ACTIVE ? capture : 0;
 	trz_status status = TRZ_OK;
 	pthread_mutex_lock(&pools.lock);
 	struct pool_block *b = find_block(address);
-	bool live = b && b->live && (b->of_graph || capturing != TRZ_CAPTURE_ACTIVE);
-	if (live && capturing != TRZ_CAPTURE_ACTIVE)
-		status = mark(b, context, stream);
-	if (live && status == TRZ_OK) {
-		look_note_request(SIM_RECORDED_FREE, b->pool->device, context, stream, address, 0);
-		LIST_REMOVE(b, link);
-		if (capturing == TRZ_CAPTURE_ACTIVE)
-			give_to_graph(b, capture, context, stream);
-		else
-			make_unused(b);
-	}
+	bool given = b && give_back(b, capture, context, stream, &status);
 	pthread_mutex_unlock(&pools.lock);
 	const struct cuda_node freed = {.type = TRZ_CU_GRAPH_NODE_TYPE_MEM_FREE, .of.address = address};
-	if (live && capturing == TRZ_CAPTURE_ACTIVE)
+	if (given && capture)
 		look_graph_place(context, stream, &freed);
-	LOOK_NEED(!b || live, INVALID_VALUE); /* freed already, or freed in a capture though not allocated in it */
+	LOOK_NEED(!b || given, INVALID_VALUE);
 	if (b)
 		return look_result(status);
 	cuda_result result;
 	if (look_block_free(address, context, stream, &result))
 		return result;
-	LOOK_NEED(capturing != TRZ_CAPTURE_ACTIVE, INVALID_VALUE);
+	LOOK_NEED(!capture, INVALID_VALUE);
 	result = cuStreamSynchronize(stream); /* so that no work uses it */
 	return result == TRZ_CUDA_SUCCESS ? cuMemFree_v2(address) : result;
 }
 
+bool look_pools_may_launch(uint64_t capture)
+{
+	const struct look_pool *pool;
+	const struct pool_block *b;
+	bool may = true;
+	pthread_mutex_lock(&pools.lock);
+	LIST_FOREACH(pool, &pools.all, link)
+		LIST_FOREACH(b, &pool->live, link)
+			may = may && !(b->graph == capture && b->launched);
+	pthread_mutex_unlock(&pools.lock);
+	return may;
+}
+
+/* A launch leaves what it does not free itself, and frees what other graphs have left for it. */
+static void launched_live(struct look_pool *pool, uint64_t capture, trz_context context, void *stream)
+{
+	struct pool_block *b, *next;
+	for (b = LIST_FIRST(&pool->live); b; b = next) {
+		next = LIST_NEXT(b, link);
+		b->launched = b->launched || b->graph == capture;
+		if (b->freed_by != capture)
+			continue;
+		LIST_REMOVE(b, link);
+		mark(b, context, stream);
+		make_unused(b);
+	}
+}
+
+static void leave_graph(struct pool_block *b, uint64_t capture)
+{
+	if (b->freed_by == capture)
+		b->freed_by = 0;
+	if (b->graph != capture)
+		return;
+	count_down(&pools.graph_count);
+	b->graph = 0;
+}
+
 void look_pools_launched(uint64_t capture, trz_context context, void *stream)
 {
-	struct pool_block *b;
-	if (__atomic_load_n(&pools.graph_count, __ATOMIC_RELAXED) == 0)
-		return;
+	struct look_pool *pool;
+	struct pool_block *b, *next;
 	pthread_mutex_lock(&pools.lock);
-	LIST_FOREACH(b, &pools.of_graphs, link)
-		if (b->capture == capture)
-			mark(b, context, stream);
+	for (b = LIST_FIRST(&pools.of_graphs); b; b = next) {
+		next = LIST_NEXT(b, link);
+		if (b->graph != capture)
+			continue;
+		mark(b, context, stream);
+		if (b->freed_inside)
+			continue;
+		LIST_REMOVE(b, link);
+		b->live = true;
+		LIST_INSERT_HEAD(&b->pool->live, b, link);
+	}
+	LIST_FOREACH(pool, &pools.all, link)
+		launched_live(pool, capture, context, stream);
 	pthread_mutex_unlock(&pools.lock);
 }
 
+/* What a launch has allocated stays allocated. */
 void look_pools_end_graph(uint64_t capture)
 {
+	struct look_pool *pool;
 	struct pool_block *b, *next;
 	if (__atomic_load_n(&pools.graph_count, __ATOMIC_RELAXED) == 0)
 		return;
 	pthread_mutex_lock(&pools.lock);
 	for (b = LIST_FIRST(&pools.of_graphs); b; b = next) {
 		next = LIST_NEXT(b, link);
-		if (b->capture != capture)
+		if (b->graph != capture)
 			continue;
 		LIST_REMOVE(b, link);
-		count_down(&pools.graph_count);
-		b->capture = 0;
+		leave_graph(b, capture);
 		make_unused(b);
 	}
+	LIST_FOREACH(pool, &pools.all, link)
+		LIST_FOREACH(b, &pool->live, link)
+			leave_graph(b, capture);
 	pthread_mutex_unlock(&pools.lock);
 }
 

@@ -242,6 +242,58 @@ must(runtime.cudaSetDevice(1))
 assert runtime.cudaMemset(p, 7, c_size_t(MIB)) == 700
 """, devices=2, peers=peers, violations="count")
 
+    def test_what_a_capture_allocates_is_its_graphs(self):
+        """Each launch allocates it again, so nothing else gets it, and it must have been freed by then."""
+        for work in ("now", "late"):
+            succeed(self, POOLS + """
+def captured(*frees, allocates=True):
+    graph, instance, p = c_void_p(), c_void_p(), None
+    must(runtime.cudaStreamBeginCapture(stream, 0))
+    if allocates:
+        p = take(pool, 4 * MIB, stream)
+        must(runtime.cudaMemsetAsync(p, 7, c_size_t(4 * MIB), stream))
+    for other in frees:
+        must(runtime.cudaFreeAsync(other, stream))
+        assert runtime.cudaFreeAsync(other, stream) == 1
+    must(runtime.cudaStreamEndCapture(stream, byref(graph)))
+    must(runtime.cudaGraphInstantiate(byref(instance), graph, c_uint64(0)))
+    return graph, instance, p
+stream, pool = new_stream(), new_pool()
+must(runtime.cudaMemPoolSetAttribute(pool, 4, byref(c_uint64(1 << 40))))
+graph, instance, p = captured()
+assert runtime.cudaGraphInstantiate(byref(c_void_p()), graph, c_uint64(0)) == 801
+for _ in range(2):
+    must(runtime.cudaGraphLaunch(instance, stream))
+    assert runtime.cudaGraphLaunch(instance, stream) == 1, "what the first has allocated is not free"
+    must(runtime.cudaFreeAsync(p, stream))
+    assert runtime.cudaFreeAsync(p, stream) == 1
+    q = take(pool, 4 * MIB, stream)
+    assert q.value != p.value
+    must(runtime.cudaMemsetAsync(q, 9, c_size_t(4 * MIB), stream))
+must(runtime.cudaGraphLaunch(instance, stream))
+must(runtime.cudaStreamSynchronize(stream))
+assert (download(p.value, 4), download(q.value, 4)) == (b"\\7" * 4, b"\\x09" * 4)
+
+_, freeing, _ = captured(p, allocates=False)
+for _ in range(2):
+    must(runtime.cudaGraphLaunch(freeing, stream))
+    must(runtime.cudaGraphLaunch(instance, stream))
+must(runtime.cudaFree(p))
+must(runtime.cudaGraphLaunch(instance, stream))
+must(runtime.cudaGraphExecDestroy(instance))
+must(runtime.cudaGraphDestroy(graph))
+must(runtime.cudaStreamSynchronize(stream))
+assert download(p.value, 4) == b"\\7" * 4, "it outlives the graph"
+must(runtime.cudaFreeAsync(p, stream))
+assert take(pool, 4 * MIB, stream).value == p.value
+
+graph, instance, p = captured()
+must(runtime.cudaGraphExecDestroy(instance))
+must(runtime.cudaGraphInstantiate(byref(instance), graph, c_uint64(1)))
+for _ in range(3):
+    must(runtime.cudaGraphLaunch(instance, stream))
+""", work=work, scalars="real")
+
     def test_rules_of_reuse(self):
         """Work completes only when the host waits, so that what is freed on a stream is still in use."""
         succeed(self, POOLS + REUSE + """
