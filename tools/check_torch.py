@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -569,12 +570,14 @@ def checks(suite, with_compile):
 
 def attempt(name, check):
     """(name, what is wrong or None, seconds)"""
-    start = time.monotonic()
+    start, wrong = time.monotonic(), None
     try:
         check()
-        return name, None, time.monotonic() - start
-    except (Failure, subprocess.CalledProcessError, KeyError, IndexError) as failure:
-        return name, str(failure) or repr(failure), time.monotonic() - start
+    except Failure as failure:
+        wrong = str(failure) or repr(failure)
+    except Exception as failure:  # output that a check cannot read is its failure, and no other check's
+        wrong = f"{failure!r}\n{traceback.format_exc()}"
+    return name, wrong, time.monotonic() - start
 
 
 def set_up(cli, env, version=None, with_compile=False):
