@@ -27,6 +27,21 @@ bool trz_lookalike_is_known_to_device(uint64_t address)
 	return !is_pageable(address);
 }
 
+/* Whether a range lies in the plain allocation that it begins in, by the byte. If nothing is mapped there, the item of
+ * work will say what is wrong. */
+static bool is_whole(uint64_t address, uint64_t size)
+{
+	struct sim_place place;
+	char byte;
+	if (!sim_is_device(look.sim, address))
+		return true;
+	if (sim_place_at(look.sim, address, &place)) {
+		uint64_t inside = address - place.address;
+		return !place.plain || (inside <= place.size && size <= place.size - inside);
+	}
+	return !sim_peek(look.sim, address, &byte, sizeof byte);  /* else it lies between allocations of a chunk */
+}
+
 static bool is_captured(trz_context context, void *stream)
 {
 	trz_capture_status status = TRZ_CAPTURE_NONE;
@@ -189,6 +204,7 @@ cuda_result look_copy_piece(const struct look_piece *p, void *stream, bool wait)
 		return TRZ_CUDA_SUCCESS;
 	LOOK_NEED(p->to && p->from, INVALID_VALUE);
 	LOOK_NEED(!(p->to_device && is_pageable(p->to)) && !(p->from_device && is_pageable(p->from)), INVALID_VALUE);
+	LOOK_NEED(is_whole(p->to, p->size) && is_whole(p->from, p->size), INVALID_VALUE);
 	bool late = look.work == LOOK_LATE, stage = false, waits = wait || is_pageable(p->to);
 	look_note_work(context, stream);
 	if (!wait && late && !is_captured(context, stream)) {
@@ -324,7 +340,7 @@ cuda_result look_fill(cuda_addr address, uint32_t pattern, unsigned unit, size_t
 	LOOK_NEED(context, INVALID_CONTEXT);
 	if (count == 0)
 		return TRZ_CUDA_SUCCESS;
-	LOOK_NEED(address % unit == 0, INVALID_VALUE);
+	LOOK_NEED(address % unit == 0 && is_whole(address, count * unit), INVALID_VALUE);
 	look_note_work(context, stream);
 	uint64_t start, size;
 	unsigned flags;

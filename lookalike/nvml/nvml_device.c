@@ -13,13 +13,14 @@
 
 enum { MOST_PROCESSES = 64 };
 
-static bool started;
+/* The library is open until it has been shut down as often as it was started. */
+static unsigned started;
 
 static int begin(void)
 {
 	if (trz_lookalike_open() == 0)
 		return NVML_DRIVER_NOT_LOADED;
-	started = true;
+	__atomic_fetch_add(&started, 1, __ATOMIC_RELAXED);
 	return NVML_SUCCESS;
 }
 
@@ -63,9 +64,11 @@ int nvmlInitWithFlags(unsigned flags)
 
 int nvmlShutdown(void)
 {
-	if (!started)
-		return NVML_UNINITIALIZED;
-	return NVML_SUCCESS;
+	unsigned before = __atomic_load_n(&started, __ATOMIC_RELAXED);
+	while (before && !__atomic_compare_exchange_n(&started, &before, before - 1, true, __ATOMIC_RELAXED,
+	                                              __ATOMIC_RELAXED))
+		continue;
+	return before ? NVML_SUCCESS : NVML_UNINITIALIZED;
 }
 
 const char *nvmlErrorString(int result)

@@ -443,7 +443,11 @@ for version in (36 | 2 << 24, 40 | 3 << 24, 2):
     assert list(fabric)[1:7] == [0] * 6 and fabric[7] & 0xff == 0  # no state: there is no fabric
 assert nvml.nvmlDeviceGetGpuFabricInfoV(device, (ctypes.c_uint * 9)()) == 25
 assert nvml.nvmlDeviceGetHandleByIndex_v2(2, byref(same)) == 2
+must(nvml.nvmlInit_v2())
 must(nvml.nvmlShutdown())
+must(nvml.nvmlDeviceGetCount_v2(byref(count)))
+must(nvml.nvmlShutdown())
+assert (nvml.nvmlDeviceGetCount_v2(byref(count)), nvml.nvmlShutdown()) == (1, 1), "shut down as often as started"
 """, devices=2, memory="1GiB")
 
     def test_versions_are_numbers(self):

@@ -6,6 +6,34 @@ from lookalike_process import run, skip_if_unfit, succeed
 
 
 class Memory(unittest.TestCase):
+    def test_fills_and_copies_keep_to_an_allocation(self):
+        """By the byte, though the driver rounds sizes up, and packs small allocations; mapped memory is one range."""
+        for work in ("now", "late"):
+            succeed(self, """
+p, q, stream, big = malloc(1000), malloc(1000), new_stream(), ctypes.create_string_buffer(5000)
+def size(n):
+    return c_size_t(n)
+def at(address):
+    return c_void_p(address)
+for n, result in ((1000, 0), (1001, 1)):
+    assert runtime.cudaMemset(at(p), 1, size(n)) == result
+    assert runtime.cudaMemsetAsync(at(p), 1, size(n), stream) == result
+    assert runtime.cudaMemcpy(at(p), big, size(n), 1) == result
+    assert runtime.cudaMemcpyAsync(big, at(p), size(n), 2, stream) == result
+    assert runtime.cudaMemcpy(at(p), at(q), size(n), 3) == result
+    assert runtime.cudaMemset2D(at(p), size(500), 1, size(n - 500), size(2)) == result
+assert driver.cuMemsetD32_v2(c_uint64(p), 1, size(250)) == 0
+assert driver.cuMemsetD32_v2(c_uint64(p), 1, size(251)) == 1
+assert runtime.cudaMemset(at(p + 1001), 1, size(1)) == 1
+must(runtime.cudaFree(at(q)))
+assert runtime.cudaMemset(at(q), 1, size(1)) == 1 and runtime.cudaMemcpy(big, at(q), size(1), 2) == 1
+address = reserve(4 * MIB)
+for part in (0, 2 * MIB):
+    lay(address + part, 2 * MIB, create(2 * MIB))
+must(runtime.cudaMemset(at(address + MIB), 7, size(2 * MIB)))
+must(runtime.cudaDeviceSynchronize())
+""", work=work)
+
     def test_a_copy_from_or_to_nowhere_is_refused(self):
         succeed(self, """
 p, data = malloc(4096), ctypes.create_string_buffer(4096)
