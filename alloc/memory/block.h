@@ -51,6 +51,7 @@ struct block {
 	struct window *window;       /* const */
 	struct block_list *list;     /* const: the window's */
 	bool tileless;               /* free: a search has found no whole tile in it */
+	uint16_t bucket;             /* free: of the index */
 	uint16_t site;               /* live: its call site's number; 0: none */
 };
 

@@ -155,6 +155,7 @@ void fit_insert(struct fit *f, struct block *b)
 	unsigned bucket = bucket_of(b->size);
 	SPINLOCK_STEP();
 	b->priority = (uint32_t)prng_mix(b->address);
+	b->bucket = (uint16_t)bucket;
 	b->tileless = false;
 	tree_insert(&f->root[bucket], b);
 	mark_used(f, bucket);
@@ -166,7 +167,7 @@ void fit_insert(struct fit *f, struct block *b)
 void fit_remove(struct fit *f, struct block *b)
 {
 	assert(b->state == BLOCK_FREE && f->bytes >= b->size);
-	unsigned bucket = bucket_of(b->size);
+	unsigned bucket = b->bucket;
 	SPINLOCK_STEP();
 	tree_remove(&f->root[bucket], b);
 	if (!f->root[bucket])
@@ -204,7 +205,7 @@ struct block *fit_next(const struct fit *f, const struct block *b)
 		return leftmost(b->child[RIGHT]);
 	while (b->up && b->up->child[RIGHT] == b)
 		b = b->up;
-	return b->up ? b->up : first_from(f, bucket_of(b->size) + 1);
+	return b->up ? b->up : first_from(f, b->bucket + 1u);
 }
 
 /* Walks the whole index as fit_next does, so that a broken tree shows as blocks out of order. */
@@ -220,7 +221,7 @@ const char *fit_check(const struct fit *f)
 	for (const struct block *b = fit_find(f, 0); b; b = fit_next(f, b)) {
 		if (b->state != BLOCK_FREE)
 			return "a block in the index is not free";
-		if (b->size < size)
+		if (b->size < size || b->bucket != bucket_of(b->size))
 			return "the index is out of order";
 		size = b->size;
 		bytes += size;
