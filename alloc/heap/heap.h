@@ -255,6 +255,14 @@ static inline void heap_unlock(trz_heap *h)
 	spinlock_give(&h->lock);
 }
 
+/* How often the lock has been taken. A thread that gives it up, takes it again and finds one take more knows that
+ * nobody has had it meanwhile, so that all that it guards is as it was. */
+static inline unsigned heap_lock_takes(const trz_heap *h)
+{
+	HEAP_LOCKED(h);
+	return atomic_load_explicit(&h->lock.takes, memory_order_relaxed);
+}
+
 /* The newest private pool; the others follow by `next`. Who holds the growth lock may walk them: none goes
  * meanwhile. */
 static inline struct pool *heap_first_pool(trz_heap *h)

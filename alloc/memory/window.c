@@ -176,16 +176,3 @@ trz_status window_unmap_tile(struct tiles *tiles, struct tile *tile)
 		status = window_unmap_place(tiles, tile->places);
 	return status;
 }
-
-const struct place *window_next_owned(const struct window *w, trz_addr *cursor, trz_addr end)
-{
-	while (*cursor < end) {
-		const struct place *p = window_at(w, *cursor);
-		trz_addr after = place_end(p);
-		bool whole = p->address >= *cursor && after <= end;
-		*cursor = after;
-		if (whole)
-			return p;
-	}
-	return NULL;
-}

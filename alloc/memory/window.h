@@ -95,6 +95,17 @@ static inline trz_addr window_next(const struct window *w, trz_addr address)
 
 /* The places of owned tiles that lie wholly inside [address, end), a part of a free block of `w`, one by one: returns
  * the first at or after *cursor (begin with the block's address) and moves the cursor behind it; NULL: no more. */
-const struct place *window_next_owned(const struct window *w, trz_addr *cursor, trz_addr end);
+static inline const struct place *window_next_owned(const struct window *w, trz_addr *cursor, trz_addr end)
+{
+	while (*cursor < end) {
+		const struct place *p = window_at(w, *cursor);
+		trz_addr after = place_end(p);
+		bool whole = p->address >= *cursor && after <= end;
+		*cursor = after;
+		if (whole)
+			return p;
+	}
+	return NULL;
+}
 
 #endif

@@ -251,21 +251,25 @@ static trz_status clear_gap(struct growth *g)
 
 /* Takes what the heap's free memory has for the request. Either a flip serves it: *out is its block. Or *out is NULL;
  * the place to lay memory at has been taken, and the tiles to be gathered there. One search of the free tiles serves
- * flip and gather. At most once each, the heap polls, if that could find more, and clears a gap. */
+ * flip and gather. At most once each, the heap polls, if that could find more, and clears a gap, which changes nothing
+ * for the tiles that were found. */
 static trz_status flip_or_gather(struct growth *g, struct block **out)
 {
 	trz_heap *h = g->heap;
-	bool asked = false, cleared = false;
+	bool asked = false, cleared = false, poll_helps = false;
+	unsigned takes = 0;
+	size_t n = 0;
 	trz_status status = TRZ_OK;
 	while (status == TRZ_OK) {
-		bool poll_helps;
 		heap_lock(h);
-		size_t n = find_candidates_locked(g, g->demand->kind, &poll_helps);
+		if (!cleared || heap_lock_takes(h) != takes + 1)
+			n = find_candidates_locked(g, g->demand->kind, &poll_helps);
 		struct block *b = cleared ? NULL : flip_locked(h, g->demand, n);
 		bool asks = !b && poll_helps && !asked;
 		bool taken = !b && !asks && take_place_locked(g, !cleared);
 		if (taken && !policy_creates(h, g->demand, g->need, g->need))
 			choose_candidates_locked(g, n);
+		takes = heap_lock_takes(h);
 		heap_unlock(h);
 		*out = b;
 		if (b || taken)

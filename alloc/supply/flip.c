@@ -139,14 +139,10 @@ static void scan_inside(struct search *f)
 	}
 }
 
-/* Turns to the next hole. false: it cannot beat the best run. Most holes cannot; to tell without a look at their tiles,
- * or even their neighbours, saves most of a search. */
+/* Turns to the next hole. false: it cannot beat the best run. */
 static bool turn_to(struct search *f, struct block *hole)
 {
-	const struct fit *own = &f->demand->lane->fit[window_part(hole->window)];
-	uint64_t most = min_u64(hole->size, f->movable), largest = counter_get(&own->largest);
-	if (most + 2 * largest < f->demand->bytes)
-		return false;
+	uint64_t most = min_u64(hole->size, f->movable);
 	f->hole = hole;
 	f->before = own_free(f, hole->prev);
 	f->after = own_free(f, hole->next);
@@ -228,6 +224,20 @@ static bool serves(const struct block *hole, const struct demand *d)
 	return w->kind == d->kind && w->view == d->view && w->pool == d->lane->pool && !w->dedicated;
 }
 
+/* Considers all runs. Many holes are too small; to tell without a look at their windows, neighbours and tiles saves
+ * much of a search. */
+static void search(struct search *f)
+{
+	const struct demand *d = f->demand;
+	uint64_t beside = 2 * counter_get(&d->lane->fit[d->view ? VIEWS : d->kind].largest);
+	uint64_t least = d->bytes - min_u64(beside, d->bytes - 1);
+	if (f->movable < least)
+		return;
+	for (struct block *hole = f->heap->holes; hole; hole = hole->hole_next)
+		if (hole->size >= least && serves(hole, d) && turn_to(f, hole))
+			scan_hole(f);
+}
+
 struct block *flip_locked(trz_heap *h, const struct demand *d, size_t n)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -236,9 +246,7 @@ struct block *flip_locked(trz_heap *h, const struct demand *d, size_t n)
 	struct search f = {.heap = h, .demand = d, .candidates = n};
 	for (size_t i = 0; i < n; i++)
 		f.movable += h->candidates[i].size;
-	for (struct block *hole = h->holes; hole && n; hole = hole->hole_next)
-		if (serves(hole, d) && turn_to(&f, hole))
-			scan_hole(&f);
+	search(&f);
 	if (!f.best.hole)
 		return NULL;
 	size_t tiles = (f.best.end - f.best.begin) / GRANULE;

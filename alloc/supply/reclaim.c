@@ -51,20 +51,25 @@ bool reclaim_lists(trz_heap *h, size_t n)
 
 enum { CANDIDATES_FIRST = 256 };  /* room for so many at first */
 
-static bool add_candidate(trz_heap *h, size_t n, struct candidate c)
+static COLD bool grow_candidates(trz_heap *h, size_t n)
 {
+	size_t capacity = n ? 2 * n : CANDIDATES_FIRST;
+	struct candidate *grown = meta_alloc(&h->meta, capacity * sizeof *grown);
+	if (!grown)
+		return false;
+	if (n)
+		memcpy(grown, h->candidates, n * sizeof *grown);
+	meta_free(&h->meta, h->candidates);
+	h->candidates = grown;
+	h->candidates_capacity = capacity;
+	return true;
+}
+
+static inline bool add_candidate(trz_heap *h, size_t n, struct candidate c)
+{
+	if (UNLIKELY(n == h->candidates_capacity) && !grow_candidates(h, n))
+		return false;
 	c.found = c.tile->found_at = (uint32_t)n;
-	if (n == h->candidates_capacity) {
-		size_t capacity = n ? 2 * n : CANDIDATES_FIRST;
-		struct candidate *grown = meta_alloc(&h->meta, capacity * sizeof *grown);
-		if (!grown)
-			return false;
-		if (n)
-			memcpy(grown, h->candidates, n * sizeof *grown);
-		meta_free(&h->meta, h->candidates);
-		h->candidates = grown;
-		h->candidates_capacity = capacity;
-	}
 	h->candidates[n] = c;
 	return true;
 }
@@ -72,21 +77,22 @@ static bool add_candidate(trz_heap *h, size_t n, struct candidate c)
 /* The wholly free tiles of one free block that no other process uses, up to `*most` bytes and `limit` candidates. */
 static size_t find_in_block(trz_heap *h, struct block *b, uint64_t *most, size_t n, size_t limit)
 {
-	if (b->window->classic) {
-		struct candidate c = {.tile = b->window->classic, .block = b, .address = b->address, .size = b->size};
-		return b->size == b->window->size && !add_candidate(h, n, c) ? SIZE_MAX : n + (b->size == b->window->size);
+	const struct window *w = b->window;
+	if (UNLIKELY(w->classic != NULL)) {
+		struct candidate c = {.tile = w->classic, .block = b, .address = b->address, .size = b->size};
+		return b->size == w->size && !add_candidate(h, n, c) ? SIZE_MAX : n + (b->size == w->size);
 	}
-	trz_addr cursor = b->address;
-	const struct place *p = window_next_owned(b->window, &cursor, block_end(b));
+	trz_addr cursor = b->address, end = block_end(b);
+	const struct place *p = window_next_owned(w, &cursor, end);
 	b->tileless = !p;
-	for (; p && n < limit && place_size(p) <= *most; p = window_next_owned(b->window, &cursor, block_end(b))) {
+	for (; p && n < limit && place_size(p) <= *most; p = window_next_owned(w, &cursor, end)) {
 		SPINLOCK_STEP();
 		struct candidate c = {.tile = p->tile, .block = b, .address = p->address, .size = place_size(p)};
-		if (UNLIKELY(p->tile->exports))
+		if (UNLIKELY(c.tile->exports))
 			continue;
 		if (!add_candidate(h, n++, c))
 			return SIZE_MAX;
-		*most -= *most == UINT64_MAX ? 0 : c.size;
+		*most -= c.size;
 	}
 	return n;
 }

@@ -72,13 +72,17 @@ static trz_addr whole_up(const struct search *f, trz_addr address)
 	return address < block_end(f->hole) ? window_next(f->hole->window, address - 1) : address;
 }
 
+/* Whether the hole has room for so many bytes, fewer than the best gap needs. */
+static bool is_better(const struct search *f, uint64_t need)
+{
+	return need <= f->hole->size && need < f->below;
+}
+
 /* Considers as much of the hole as the demand needs, in whole mappings, with room for the last tile's excess. */
 static void consider(struct search *f, uint64_t need, bool downwards, struct block *before, struct block *after)
 {
 	const struct block *hole = f->hole;
 	uint64_t size = min_u64(hole->size, need + f->heap->config.tile_size);
-	if (need > hole->size || need >= f->below)
-		return;
 	trz_addr begin = downwards ? whole_down(f, block_end(hole) - size) : hole->address;
 	trz_addr end = downwards ? block_end(hole) : whole_up(f, begin + size);
 	if (!is_clearable(hole->window, begin, end))
@@ -89,21 +93,24 @@ static void consider(struct search *f, uint64_t need, bool downwards, struct blo
 	f->below = need;
 }
 
+/* The bytes to lay beside a free block. */
+static uint64_t need_beside(const struct search *f, const struct block *b)
+{
+	return align_up(f->demand->bytes - b->size, f->heap->driver.granule);
+}
+
 static void look_at(struct search *f, struct block *hole)
 {
-	const trz_heap *h = f->heap;
-	uint64_t bytes = f->demand->bytes, largest = counter_get(&f->demand->lane->fit[hole->window->kind].largest);
-	if (hole->size + 2 * largest < bytes)
-		return;  /* most holes: their neighbours need not be loaded */
+	uint64_t bytes = f->demand->bytes;
 	struct block *before = own_free(f, hole->prev), *after = own_free(f, hole->next);
 	if (max_u64(free_bytes(before), free_bytes(after)) >= bytes)
 		return;  /* freed since the request looked for it: the next search finds it */
 	f->hole = hole;
-	if (before)
-		consider(f, align_up(bytes - before->size, h->driver.granule), false, before, NULL);
-	if (after)
-		consider(f, align_up(bytes - after->size, h->driver.granule), true, NULL, after);
-	if (before && after && before->size + hole->size + after->size >= bytes)
+	if (before && is_better(f, need_beside(f, before)))
+		consider(f, need_beside(f, before), false, before, NULL);
+	if (after && is_better(f, need_beside(f, after)))
+		consider(f, need_beside(f, after), true, NULL, after);
+	if (before && after && before->size + hole->size + after->size >= bytes && is_better(f, hole->size))
 		consider(f, hole->size, false, before, after);
 }
 
@@ -150,8 +157,9 @@ bool refill_find_locked(trz_heap *h, const struct demand *d, uint64_t below, str
 	struct search f = {.heap = h, .demand = d, .best = gap, .below = below};
 	if (!h->config.refill || d->view || d->lane->pool)
 		return false;
+	uint64_t beside = 2 * counter_get(&d->lane->fit[d->kind].largest);
 	for (struct block *hole = h->holes; hole; hole = hole->hole_next)
-		if (serves(hole, d))
+		if (hole->size + beside >= d->bytes && serves(hole, d))
 			look_at(&f, hole);
 	return f.best_hole && (!is_empty(gap) || take_locked(&f));
 }
