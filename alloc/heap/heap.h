@@ -107,6 +107,7 @@ struct period {
 	uint64_t clock;              /* blocks allocated */
 	uint64_t usual, marked_at;   /* the marker's usual gap, and the clock at its last allocation */
 	uint64_t last_live, seen, growths, growths_least;
+	uint64_t rests_until;        /* at rest: it does not watch again before the clock is here */
 	uint64_t step_ns_least;      /* constant, but for tests */
 	/* The loop that keeps what it makes, which reports of failures judge: */
 	uint32_t keeper, keeper_site;    /* the place whose allocations end its steps; 0: none */

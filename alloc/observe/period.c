@@ -24,6 +24,8 @@ enum {
 	WATCHED_MOST = 200000,     /* allocations looked at before the heap rests */
 	GROWTHS_LEAST = 16,        /* growths of the heap before it watches again; twice as many after each watch in vain */
 	GROWTHS_MOST = 1 << 20,
+	REST = 4,                  /* and at least so many allocations for each that it has watched: else a heap that grows
+	                            * all the time would watch all the time */
 	STALE = 8,                 /* usual intervals without the marker, after which it is given up */
 	OVERDUE = 4,               /* usual intervals without a candidate, after which another may replace it; ... */
 	FIRST_GAP = 256,           /* ... the interval of one that has none yet */
@@ -74,6 +76,8 @@ static void begin_locked(trz_heap *h, enum period_state state)
 	for (size_t i = 0; i < PERIOD_CANDIDATES; i++)
 		end_candidate(p, i);
 	p->state = state;
+	if (state == PERIOD_RESTS)
+		p->rests_until = p->clock + REST * p->seen;
 	p->seen = p->growths = p->last_keys[0] = p->last_keys[1] = 0;
 	open_ways_locked(h);
 }
@@ -402,7 +406,8 @@ void period_grown(trz_heap *h)
 {
 	struct period *p = &h->period;
 	heap_lock(h);
-	bool over = p->state == PERIOD_RESTS || (p->state == PERIOD_TOLD && told_are_over(h));
+	bool rested = p->state == PERIOD_RESTS && clock_of(h) >= p->rests_until;
+	bool over = rested || (p->state == PERIOD_TOLD && told_are_over(h));
 	if (over && ++p->growths >= p->growths_least)
 		begin_locked(h, PERIOD_WATCHES);
 	heap_unlock(h);

@@ -261,6 +261,28 @@ static void test_small_loops_cost_nothing(void **state)
 	end(&p);
 }
 
+/* A heap that grows all the time does not watch all the time: it rests for longer than it has watched. */
+static void test_a_watch_in_vain_is_followed_by_a_rest(void **state)
+{
+	(void)state;
+	enum { WATCHED = 200000, GROWN = 100 };
+	struct program p;
+	begin(&p);
+	struct period *period = &p.rig.heap->period;
+	period->seen = WATCHED;
+	rig_free(&p.rig, take(&p, NULL, MIB(1)));
+	assert_int_equal(period->state, PERIOD_RESTS);
+	for (int i = 0; i < GROWN; i++)
+		period_grown(p.rig.heap);
+	assert_int_equal(period->state, PERIOD_RESTS);
+	assert_true(period->rests_until - period->clock >= 2 * WATCHED);
+	period->rests_until = period->clock;
+	for (int i = 0; i < GROWN; i++)
+		period_grown(p.rig.heap);
+	assert_int_equal(period->state, PERIOD_WATCHES);
+	end(&p);
+}
+
 static void test_the_program_knows_better(void **state)
 {
 	(void)state;
@@ -288,6 +310,7 @@ int main(void)
 		cmocka_unit_test(test_warming_up_is_no_leak),
 		cmocka_unit_test(test_at_random_there_are_no_steps),
 		cmocka_unit_test(test_small_loops_cost_nothing),
+		cmocka_unit_test(test_a_watch_in_vain_is_followed_by_a_rest),
 		cmocka_unit_test(test_the_program_knows_better),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
