@@ -140,6 +140,43 @@ static void test_memory_is_gathered_there(void **state)
 	close_scene(&s);
 }
 
+struct taker {
+	struct scene *scene;
+	void *taken;
+};
+
+/* Takes b5 when the first mapping goes. */
+static void take_tiles(void *user, trz_map_event event, void *address, size_t size)
+{
+	struct taker *t = user;
+	(void)address;
+	(void)size;
+	if (event != TRZ_UNMAP || t->taken)
+		return;
+	void *first = rig_alloc(&t->scene->r, MIB(4), t->scene->stream);
+	t->taken = rig_alloc(&t->scene->r, MIB(4), t->scene->stream);
+	rig_free(&t->scene->r, first);
+}
+
+/* While a gap is being cleared, the tiles that were to be gathered there may be taken. */
+static void test_what_was_found_is_taken_meanwhile(void **state)
+{
+	(void)state;
+	struct scene s = open_scene(CONF);
+	struct taker t = {.scene = &s};
+	let_go(&s, 2);
+	let_go(&s, 5);
+	assert_ok(trz_set_map_callback(s.r.heap, take_tiles, &t));
+	void *p = rig_alloc(&s.r, MIB(8), s.stream);
+	assert_ok(trz_set_map_callback(s.r.heap, NULL, NULL));
+	assert_ptr_equal(t.taken, place(&s, 5));
+	assert_ptr_equal(p, place(&s, 2));
+	rig_check(&s.r);
+	rig_free(&s.r, t.taken);
+	rig_free(&s.r, p);
+	close_scene(&s);
+}
+
 /* Memory of another stream that is still at work on it: so much is reserved, and nobody can have it. */
 static void leave_unfinished(struct rig *r, uint64_t bytes)
 {
@@ -291,6 +328,7 @@ int main(void)
 		cmocka_unit_test(test_before_free_memory),
 		cmocka_unit_test(test_between_free_memory),
 		cmocka_unit_test(test_memory_is_gathered_there),
+		cmocka_unit_test(test_what_was_found_is_taken_meanwhile),
 		cmocka_unit_test(test_nothing_free_beside_it),
 		cmocka_unit_test(test_the_rest_stays_a_hole),
 		cmocka_unit_test(test_what_has_not_passed_stays_mapped),
