@@ -24,8 +24,6 @@ enum {
 	WATCHED_MOST = 200000,     /* allocations looked at before the heap rests */
 	GROWTHS_LEAST = 16,        /* growths of the heap before it watches again; twice as many after each watch in vain */
 	GROWTHS_MOST = 1 << 20,
-	REST = 4,                  /* and at least so many allocations for each that it has watched: else a heap that grows
-	                            * all the time would watch all the time */
 	STALE = 8,                 /* usual intervals without the marker, after which it is given up */
 	OVERDUE = 4,               /* usual intervals without a candidate, after which another may replace it; ... */
 	FIRST_GAP = 256,           /* ... the interval of one that has none yet */
@@ -77,7 +75,7 @@ static void begin_locked(trz_heap *h, enum period_state state)
 		end_candidate(p, i);
 	p->state = state;
 	if (state == PERIOD_RESTS)
-		p->rests_until = p->clock + REST * p->seen;
+		p->rests_until = p->clock + p->seen;
 	p->seen = p->growths = p->last_keys[0] = p->last_keys[1] = 0;
 	open_ways_locked(h);
 }
