@@ -258,6 +258,18 @@ bool sim_called_back(sim *s);
  * ERROR_DRIVER. */
 trz_status sim_spin(sim *s, trz_context c, trz_stream st, const uint32_t *flag);
 
+/* Keeps the stream busy until the value of 4 or 8 bytes at an address, a device's or the host's, compares so with
+ * `value` (cuStreamWaitValue). Another thread of the host may yet write it, so a host that blocks on such an item looks
+ * again for ten seconds; then that is a deadlock, too. */
+typedef enum sim_comparison {
+	SIM_AT_LEAST,                /* their difference, with its sign, is not negative */
+	SIM_EQUAL,
+	SIM_COMMON_BIT,              /* a bit is set in both */
+	SIM_CLEAR_BIT                /* a bit is clear in both */
+} sim_comparison;
+trz_status sim_wait_value(sim *s, trz_context c, trz_stream st, uint64_t address, unsigned bytes, uint64_t value,
+                          sim_comparison how);
+
 /* ---- captures and graphs: what is enqueued on a captured stream becomes a node, and does not run ------- */
 
 /* A captured graph, ready to be launched; 0 is none. */

@@ -131,7 +131,7 @@ struct sim_work {
 	                             * awaits an event, which a launch turns into a wait */
 	void (*fn)(void *);         /* host */
 	void *arg;
-	const uint32_t *flag;       /* spin */
+	const uint32_t *flag;       /* spin; NULL: on `size` bytes at `address`, compared with `tag` as `unit` says */
 	struct sim_touched *touched; /* touch; NULL: it only takes time */
 	struct sim_attendance *attendance; /* meet */
 	struct sim_stream *other;   /* wait: until `other` has completed `sequence` items; a graph's node has a lane's
@@ -328,6 +328,7 @@ struct sim {
 	struct sim_stream *starved;
 	uint64_t stream_ids, event_numbers, order, tick, unfinished;
 	uint64_t searches;          /* for an order of streams, so far */
+	unsigned looks;             /* of a blocked host at a value, since an item has run */
 	uint64_t schedule_seed, sync_seed, fault_seed;
 	uint32_t (*mark)(void);     /* the meetings'; NULL: there has been none */
 
@@ -548,6 +549,8 @@ void sim_overlap_seen(struct sim_stream *st, uint64_t sequence);
 
 /* sim_schedule.c */
 bool sim_passed(const struct sim_stream *st, uint64_t sequence);
+/* Whether what a spinning item waits for has come. */
+bool sim_value_ready(const sim *s, const struct sim_work *w);
 /* Wakes the threads that wait for a host function. */
 void sim_progress(sim *s);
 /* Takes the finished head off the queue. */

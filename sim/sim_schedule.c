@@ -7,6 +7,8 @@
  */
 #include "sim_machine.h"
 
+#include <time.h>
+
 #include "bits.h"
 #include "prng.h"
 
@@ -28,7 +30,7 @@ void sim_complete(sim *s, struct sim_stream *st)
 }
 
 /* A head is not ready while what it waits for has not come, while it spins, or while its host function runs. */
-static bool is_ready(const struct sim_stream *st)
+static bool is_ready(const sim *s, const struct sim_stream *st)
 {
 	const struct sim_work *w = sim_head(st);
 	if (st->runner)
@@ -36,7 +38,7 @@ static bool is_ready(const struct sim_stream *st)
 	if (w->kind == SIM_WORK_WAIT)
 		return sim_passed(w->other, w->sequence);
 	if (w->kind == SIM_WORK_SPIN)
-		return __atomic_load_n(w->flag, __ATOMIC_ACQUIRE) != 0;
+		return sim_value_ready(s, w);
 	return w->kind != SIM_WORK_MEET || sim_meet_ready(w);
 }
 
@@ -79,6 +81,7 @@ static void pass_time(struct sim_stream *st, const struct sim_work *w)
 static void run_head(sim *s, struct sim_stream *st)
 {
 	const struct sim_work *w = sim_head(st);
+	s->looks = 0;
 	sim_overlap_enter(s, st, w);
 	if (w->kind != SIM_WORK_MEET || sim_meet_pending(w))
 		pass_time(st, w);
@@ -89,7 +92,7 @@ static void run_head(sim *s, struct sim_stream *st)
 	if (w->kind == SIM_WORK_MEET) {
 		if (!sim_meet_run(s, st, w))
 			return;
-	} else if (w->kind != SIM_WORK_WAIT && w->kind != SIM_WORK_SPIN) {
+	} else if (w->kind != SIM_WORK_WAIT) {
 		uint64_t sequence = st->completed;
 		sim_work_execute(s, st, w);
 		if (st->completed != sequence)  /* an illegal access has killed the device */
@@ -125,7 +128,7 @@ static struct sim_stream *pick(sim *s, uint64_t tick, bool starve)
 	uint64_t seen = 0;
 	for (size_t i = 0; i < s->active_count; i++) {
 		struct sim_stream *st = s->active[i];
-		if (st == spared || sim_head(st)->tick >= tick || !is_ready(st))
+		if (st == spared || sim_head(st)->tick >= tick || !is_ready(s, st))
 			continue;
 		seen++;
 		if (!best)
@@ -208,10 +211,24 @@ static bool await_others(sim *s, const struct sim_stream *needed, uint32_t mark)
 	return false;
 }
 
-/* Follows the waits from `st` to the stream whose head can run, or that stops everything. */
-static struct sim_stream *needed_for(struct sim_stream *st)
+/* Waits a moment for a value that another thread may write; false: the needed stream waits for none, or nobody has. */
+static bool await_value(sim *s, const struct sim_stream *needed)
 {
-	while (!st->runner && !is_ready(st) && sim_head(st)->kind == SIM_WORK_WAIT)
+	enum { MOST_LOOKS = 50000 };
+	const struct timespec a_moment = {.tv_nsec = 200000};
+	const struct sim_work *w = sim_head(needed);
+	if (needed->completed == needed->enqueued || w->kind != SIM_WORK_SPIN || w->flag || s->looks++ >= MOST_LOOKS)
+		return false;
+	pthread_mutex_unlock(&s->lock);
+	nanosleep(&a_moment, NULL);
+	pthread_mutex_lock(&s->lock);
+	return true;
+}
+
+/* Follows the waits from `st` to the stream whose head can run, or that stops everything. */
+static struct sim_stream *needed_for(const sim *s, struct sim_stream *st)
+{
+	while (!st->runner && !is_ready(s, st) && sim_head(st)->kind == SIM_WORK_WAIT)
 		st = sim_head(st)->other;
 	return st;
 }
@@ -225,11 +242,12 @@ static bool step_towards(sim *s, struct sim_stream *target)
 	bool others = schedule == SIM_FIFO || (schedule == SIM_RANDOM && (prng_next(&s->schedule_seed) & 1));
 	struct sim_stream *st = others ? pick(s, UINT64_MAX, false) : NULL;
 	if (!st)
-		st = needed_for(target);
-	if (!is_ready(st))
+		st = needed_for(s, target);
+	if (!is_ready(s, st))
 		st = pick(s, UINT64_MAX, false);
 	if (!st)
-		return await_other_threads(s) || await_others(s, needed_for(target), mark);
+		return await_other_threads(s) || await_others(s, needed_for(s, target), mark) ||
+		       await_value(s, needed_for(s, target));
 	run_head(s, st);
 	return true;
 }
@@ -239,7 +257,7 @@ trz_status sim_block(sim *s, struct sim_stream *st, uint64_t sequence)
 	while (!sim_passed(st, sequence)) {
 		if (step_towards(s, st))
 			continue;
-		const struct sim_stream *stuck = needed_for(st);
+		const struct sim_stream *stuck = needed_for(s, st);
 		return sim_violate(s, TRZ_ERROR_DRIVER,
 		                   "deadlock: the host blocks on stream %llu, and stream %llu %s",
 		                   (unsigned long long)st->id, (unsigned long long)stuck->id,

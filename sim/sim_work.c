@@ -5,6 +5,7 @@
 #include "sim_machine.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "bits.h"
 #include "prng.h"
@@ -52,13 +53,13 @@ bool sim_work_uses(const struct sim_work *w, uint64_t address, uint64_t size)
 	case SIM_WORK_STAMP:
 	case SIM_WORK_VERIFY:
 	case SIM_WORK_FILL:
+	case SIM_WORK_SPIN:
 		return overlap(w->address, w->size, address, size);
 	case SIM_WORK_COPY:
 		return overlap(w->address, w->size, address, size) || overlap(w->from, w->size, address, size);
 	case SIM_WORK_MEET:
 		return meeting_uses(w, address, size);
 	case SIM_WORK_HOST:
-	case SIM_WORK_SPIN:
 	case SIM_WORK_WAIT:
 	case SIM_WORK_TOUCH:
 	case SIM_WORK_MARK:
@@ -130,6 +131,8 @@ void sim_work_execute(sim *s, const struct sim_stream *st, const struct sim_work
 	}
 	if (sim_in_window(s, w->address) && !check_access(s, st, w, w->address))
 		return;
+	if (w->kind == SIM_WORK_SPIN)
+		return;
 	if (w->kind == SIM_WORK_COPY) {
 		execute_copy(s, st, w);
 	} else if (w->kind == SIM_WORK_FILL) {
@@ -137,6 +140,41 @@ void sim_work_execute(sim *s, const struct sim_stream *st, const struct sim_work
 	} else {
 		sim_stamp_execute(s, st, w);
 	}
+}
+
+/* ---- values ----------------------------------------------------------------------------------------- */
+
+static bool compares(sim_comparison how, unsigned bytes, uint64_t found, uint64_t value)
+{
+	uint64_t all = bytes == sizeof(uint32_t) ? UINT32_MAX : UINT64_MAX;
+	switch (how) {
+	case SIM_AT_LEAST:
+		return ((found - value) & all) <= all / 2;
+	case SIM_EQUAL:
+		return ((found ^ value) & all) == 0;
+	case SIM_COMMON_BIT:
+		return (found & value & all) != 0;
+	case SIM_CLEAR_BIT:
+		return (~(found | value) & all) != 0;
+	}
+	return false;
+}
+
+bool sim_value_ready(const sim *s, const struct sim_work *w)
+{
+	uint64_t found = 0;
+	if (w->flag)
+		return __atomic_load_n(w->flag, __ATOMIC_ACQUIRE) != 0;
+	if (!sim_in_window(s, w->address)) {
+		found = w->size == sizeof(uint32_t) ? __atomic_load_n((const uint32_t *)w->address, __ATOMIC_ACQUIRE)
+		                                    : __atomic_load_n((const uint64_t *)w->address, __ATOMIC_ACQUIRE);
+	} else {
+		const struct sim_mapping *m = sim_mapping_at(s, w->address);
+		off_t at = m ? (off_t)(m->phys->offset + (w->address - m->address)) : 0;
+		if (!m || pread(s->memory_fd, &found, w->size, at) < 0)
+			return true;  /* running it says what is wrong */
+	}
+	return compares((sim_comparison)w->unit, (unsigned)w->size, found, w->tag);
 }
 
 /* ---- time ----------------------------------------------------------------------------------------- */
@@ -238,5 +276,14 @@ trz_status sim_host(sim *s, trz_context c, trz_stream st, void (*fn)(void *), vo
 trz_status sim_spin(sim *s, trz_context c, trz_stream st, const uint32_t *flag)
 {
 	struct sim_work work = {.kind = SIM_WORK_SPIN, .flag = flag};
+	return enqueue(s, c, st, work);
+}
+
+trz_status sim_wait_value(sim *s, trz_context c, trz_stream st, uint64_t address, unsigned bytes, uint64_t value,
+                          sim_comparison how)
+{
+	struct sim_work work = {
+		.kind = SIM_WORK_SPIN, .address = address, .size = bytes, .tag = value, .unit = (uint8_t)how,
+	};
 	return enqueue(s, c, st, work);
 }

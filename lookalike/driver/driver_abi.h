@@ -60,6 +60,9 @@
 	X(LOCAL_L1_CACHE_SUPPORTED, 80) X(MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, 81)                             \
 	X(MAX_REGISTERS_PER_MULTIPROCESSOR, 82) X(MANAGED_MEMORY, 83) X(CONCURRENT_MANAGED_ACCESS, 89)          \
 	X(COMPUTE_PREEMPTION_SUPPORTED, 90) X(CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 91)                      \
+	X(CAN_USE_STREAM_MEM_OPS_V1, 92) X(CAN_USE_64_BIT_STREAM_MEM_OPS_V1, 93)                                \
+	X(CAN_USE_STREAM_WAIT_VALUE_NOR_V1, 94) X(CAN_FLUSH_REMOTE_WRITES, 98)                                  \
+	X(CAN_USE_64_BIT_STREAM_MEM_OPS, 122) X(CAN_USE_STREAM_WAIT_VALUE_NOR, 123)                             \
 	X(COOPERATIVE_LAUNCH, 95) X(MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97) X(HOST_REGISTER_SUPPORTED, 99)       \
 	X(MAX_BLOCKS_PER_MULTIPROCESSOR, 106) X(RESERVED_SHARED_MEMORY_PER_BLOCK, 111)                          \
 	X(MEMORY_POOLS_SUPPORTED, 115) X(MEMPOOL_SUPPORTED_HANDLE_TYPES, 119) X(CLUSTER_LAUNCH, 120)            \
@@ -91,6 +94,15 @@ struct cuda_uuid {
 /* CUipcMemHandle, CUipcEventHandle */
 struct cuda_ipc {
 	char reserved[64];
+};
+
+/* CUstreamBatchMemOpParams: a value of 32 bits is the first half of `value`. */
+struct cuda_mem_op {
+	int operation;
+	cuda_addr address;
+	uint64_t value;
+	unsigned flags;
+	uint64_t rest[2];
 };
 
 /* CUDA_MEMCPY2D */

@@ -61,6 +61,14 @@
 	X(cuStreamQuery, (void *s), (of_thread(s)))                                                                 \
 	X(cuStreamSynchronize, (void *s), (of_thread(s)))                                                           \
 	X(cuStreamWaitEvent, (void *s, void *b, unsigned c), (of_thread(s), b, c))                                  \
+	X(cuStreamBatchMemOp, (void *s, unsigned b, const struct cuda_mem_op *c, unsigned d),                       \
+	  (of_thread(s), b, c, d))                                                                                  \
+	X(cuStreamBatchMemOp_v2, (void *s, unsigned b, const struct cuda_mem_op *c, unsigned d),                    \
+	  (of_thread(s), b, c, d))                                                                                  \
+	X(cuStreamWaitValue32, (void *s, cuda_addr b, uint32_t c, unsigned d), (of_thread(s), b, c, d))             \
+	X(cuStreamWaitValue32_v2, (void *s, cuda_addr b, uint32_t c, unsigned d), (of_thread(s), b, c, d))          \
+	X(cuStreamWaitValue64, (void *s, cuda_addr b, uint64_t c, unsigned d), (of_thread(s), b, c, d))             \
+	X(cuStreamWaitValue64_v2, (void *s, cuda_addr b, uint64_t c, unsigned d), (of_thread(s), b, c, d))          \
 	X(cuStreamWriteValue32, (void *s, cuda_addr b, uint32_t c, unsigned d), (of_thread(s), b, c, d))            \
 	X(cuStreamWriteValue32_v2, (void *s, cuda_addr b, uint32_t c, unsigned d), (of_thread(s), b, c, d))         \
 	X(cuStreamWriteValue64, (void *s, cuda_addr b, uint64_t c, unsigned d), (of_thread(s), b, c, d))            \

@@ -398,20 +398,68 @@ cuda_result cuStreamAddCallback(void *stream, void (*function)(void *, cuda_resu
 	return result;
 }
 
+/* Values of pinned memory, too. Where the device writes it, the host sees it at once. */
+static cuda_result write_value(void *stream, cuda_addr address, uint64_t value, unsigned bytes)
+{
+	LOOK_NEED(trz_lookalike_is_known_to_device(address) && address % bytes == 0, INVALID_VALUE);
+	cuda_result result = look_fill(address, (uint32_t)value, sizeof(uint32_t), 1, stream, false);
+	if (result == TRZ_CUDA_SUCCESS && bytes > sizeof(uint32_t))
+		result = look_fill(address + sizeof(uint32_t), (uint32_t)(value >> 32), sizeof(uint32_t), 1, stream, false);
+	return result;
+}
+
+/* The flag to flush remote writes makes no difference: memory is coherent here. */
+static cuda_result wait_value(void *stream, cuda_addr address, uint64_t value, unsigned bytes, unsigned flags)
+{
+	const unsigned flush = 1u << 30, how = flags & ~flush;
+	trz_context context = look_stream_context(stream);
+	LOOK_NEED(context, INVALID_CONTEXT);
+	LOOK_NEED(how <= SIM_CLEAR_BIT && address % bytes == 0 && trz_lookalike_is_known_to_device(address), INVALID_VALUE);
+	look_note_work(context, stream);
+	return look_enqueued(sim_wait_value(look.sim, context, stream, address, bytes, value, (sim_comparison)how));
+}
+
 cuda_result cuStreamWriteValue32_v2(void *stream, cuda_addr address, uint32_t value, unsigned flags)
 {
 	LOOK_ENTER(cuStreamWriteValue32_v2);
 	(void)flags;
-	trz_context context = look_stream_context(stream);
-	LOOK_NEED(context, INVALID_CONTEXT);
-	LOOK_NEED(sim_is_device(look.sim, address), NOT_SUPPORTED);
-	return look_enqueued(sim_fill_pattern(look.sim, context, stream, address, 1, value, sizeof value));
+	return write_value(stream, address, value, sizeof value);
 }
 
 cuda_result cuStreamWriteValue64_v2(void *stream, cuda_addr address, uint64_t value, unsigned flags)
 {
-	cuda_result result = cuStreamWriteValue32_v2(stream, address, (uint32_t)value, flags);
-	if (result == TRZ_CUDA_SUCCESS)
-		result = cuStreamWriteValue32_v2(stream, address + 4, (uint32_t)(value >> 32), flags);
+	LOOK_ENTER(cuStreamWriteValue64_v2);
+	(void)flags;
+	return write_value(stream, address, value, sizeof value);
+}
+
+cuda_result cuStreamWaitValue32_v2(void *stream, cuda_addr address, uint32_t value, unsigned flags)
+{
+	LOOK_ENTER(cuStreamWaitValue32_v2);
+	return wait_value(stream, address, value, sizeof value, flags);
+}
+
+cuda_result cuStreamWaitValue64_v2(void *stream, cuda_addr address, uint64_t value, unsigned flags)
+{
+	LOOK_ENTER(cuStreamWaitValue64_v2);
+	return wait_value(stream, address, value, sizeof value, flags);
+}
+
+cuda_result cuStreamBatchMemOp_v2(void *stream, unsigned count, const struct cuda_mem_op *ops, unsigned flags)
+{
+	enum { WAIT_32 = 1, WRITE_32, FLUSH, WAIT_64, WRITE_64, BARRIER, MOST = 256 };
+	LOOK_ENTER(cuStreamBatchMemOp_v2);
+	LOOK_NEED(ops && count <= MOST && flags == 0, INVALID_VALUE);
+	cuda_result result = TRZ_CUDA_SUCCESS;
+	for (unsigned i = 0; i < count && result == TRZ_CUDA_SUCCESS; i++) {
+		const struct cuda_mem_op *op = &ops[i];
+		unsigned bytes = op->operation >= WAIT_64 ? sizeof(uint64_t) : sizeof(uint32_t);
+		if (op->operation == WAIT_32 || op->operation == WAIT_64)
+			result = wait_value(stream, op->address, op->value, bytes, op->flags);
+		else if (op->operation == WRITE_32 || op->operation == WRITE_64)
+			result = write_value(stream, op->address, op->value, bytes);
+		else
+			LOOK_NEED(op->operation == FLUSH || op->operation == BARRIER, INVALID_VALUE);
+	}
 	return result;
 }

@@ -172,6 +172,10 @@ typedef void cuda_function(void *);
 	X(cuDevResourceGenerateDesc, cuDevResourceGenerateDesc, 12040, (void **, const struct cuda_share *, unsigned)) \
 	X(cuStreamGetFlags, cuStreamGetFlags, 5050, (void *, unsigned *))                                       \
 	X(cuStreamGetPriority, cuStreamGetPriority, 5050, (void *, int *))                                      \
+	X(cuStreamBatchMemOp, cuStreamBatchMemOp_v2, 11070,                                                     \
+	  (void *, unsigned, const struct cuda_mem_op *, unsigned))                                             \
+	X(cuStreamWaitValue32, cuStreamWaitValue32_v2, 11070, (void *, cuda_addr, uint32_t, unsigned))          \
+	X(cuStreamWaitValue64, cuStreamWaitValue64_v2, 11070, (void *, cuda_addr, uint64_t, unsigned))          \
 	X(cuStreamWriteValue32, cuStreamWriteValue32_v2, 11070, (void *, cuda_addr, uint32_t, unsigned))        \
 	X(cuStreamWriteValue64, cuStreamWriteValue64_v2, 11070, (void *, cuda_addr, uint64_t, unsigned))        \
 	X(cuLaunchHostFunc, cuLaunchHostFunc, 10000, (void *, cuda_function *, void *))                         \
@@ -296,6 +300,12 @@ typedef void cuda_function(void *);
 	  cuLinkAddFile_v2(a, b, c, d, e, f))                                                                       \
 	X(cuEventDestroy, cuEventDestroy, 2000, (void *a), cuEventDestroy_v2(a))                                    \
 	X(cuStreamDestroy, cuStreamDestroy, 2000, (void *a), cuStreamDestroy_v2(a))                                 \
+	X(cuStreamBatchMemOp, cuStreamBatchMemOp, 8000,                                                             \
+	  (void *a, unsigned b, const struct cuda_mem_op *c, unsigned d), cuStreamBatchMemOp_v2(a, b, c, d))        \
+	X(cuStreamWaitValue32, cuStreamWaitValue32, 8000, (void *a, cuda_addr b, uint32_t c, unsigned d),           \
+	  cuStreamWaitValue32_v2(a, b, c, d))                                                                       \
+	X(cuStreamWaitValue64, cuStreamWaitValue64, 9000, (void *a, cuda_addr b, uint64_t c, unsigned d),           \
+	  cuStreamWaitValue64_v2(a, b, c, d))                                                                       \
 	X(cuStreamWriteValue32, cuStreamWriteValue32, 8000, (void *a, cuda_addr b, uint32_t c, unsigned d),         \
 	  cuStreamWriteValue32_v2(a, b, c, d))                                                                      \
 	X(cuStreamWriteValue64, cuStreamWriteValue64, 9000, (void *a, cuda_addr b, uint64_t c, unsigned d),         \

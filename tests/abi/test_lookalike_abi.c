@@ -49,6 +49,9 @@ static void driver_structures_are_equal(void **state)
 	SAME_SIZE(struct cuda_copy_3d, CUDA_MEMCPY3D);
 	SAME_PLACE(struct cuda_copy_3d, to_height, CUDA_MEMCPY3D, dstHeight);
 	SAME_SIZE(struct cuda_launch, CUlaunchConfig);
+	SAME_SIZE(struct cuda_mem_op, CUstreamBatchMemOpParams);
+	SAME_PLACE(struct cuda_mem_op, value, CUstreamBatchMemOpParams, waitValue.value64);
+	SAME_PLACE(struct cuda_mem_op, flags, CUstreamBatchMemOpParams, writeValue.flags);
 	SAME_PLACE(struct cuda_launch, stream, CUlaunchConfig, hStream);
 	SAME_SIZE(struct cuda_pool_props, CUmemPoolProps);
 	SAME_PLACE(struct cuda_pool_props, location, CUmemPoolProps, location);

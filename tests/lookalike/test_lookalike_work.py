@@ -48,6 +48,19 @@ must(runtime.cudaGraphInstantiate(byref(instance), graph, c_uint64(0)))
 """
 
 
+VALUES = """
+import threading
+class Operation(ctypes.Structure):
+    _fields_ = [("operation", c_int), ("address", c_uint64), ("value", c_uint64), ("flags", ctypes.c_uint),
+                ("rest", c_uint64 * 2)]
+a, b, target, host = new_stream(), new_stream(), malloc(4096), c_void_p()
+must(runtime.cudaHostAlloc(byref(host), c_size_t(4096), 0))
+words = (malloc(64), host.value)
+def write(stream, word, value):
+    must(driver.cuStreamWriteValue32_v2(stream, c_uint64(word), value, 0))
+"""
+
+
 class Work(unittest.TestCase):
     def test_late_work_catches_memory_that_went_too_early(self):
         program = LAID + """
@@ -70,6 +83,46 @@ lay(a, 2 * MIB, handle)
 print(runtime.cudaStreamSynchronize(stream))
 """, work="blocked", violations="count")
         self.assertIn("has been mapped again since", done.stderr)
+
+    def test_streams_wait_for_values(self):
+        """Written by another stream, by a copy, or by the host, while the host waits as well; of pinned memory, too."""
+        for work in ("now", "late", "blocked"):
+            succeed(self, VALUES + """
+GEQ, EQ, AND, NOR = range(4)
+for how, before, value, after in ((GEQ, 4, 5, 5), (GEQ, (1 << 32) - 1, 1, 1), (EQ, 1, 7, 7), (AND, 4, 3, 2),
+                                  (NOR, (1 << 32) - 1, 0x0f, 0x10)):
+    for word in words:
+        write(b, word, before)
+        must(runtime.cudaStreamSynchronize(b))
+        must(driver.cuStreamWaitValue32_v2(a, c_uint64(word), value, how))
+        must(runtime.cudaMemsetAsync(c_void_p(target), how + 1, c_size_t(4), a))
+        assert runtime.cudaStreamQuery(a) == 600
+        write(b, word, after)
+        must(runtime.cudaStreamSynchronize(a))
+        assert download(target, 4) == bytes([how + 1] * 4)
+must(driver.cuStreamWaitValue64_v2(a, c_uint64(words[0]), c_uint64(5 << 40), EQ))
+must(runtime.cudaMemcpyAsync(c_void_p(words[0]), struct.pack("<Q", 5 << 40), c_size_t(8), 1, b))
+must(runtime.cudaStreamSynchronize(a))
+
+pinned = ctypes.cast(words[1], ctypes.POINTER(ctypes.c_uint))
+pinned[0] = 0
+must(driver.cuStreamWaitValue32_v2(a, c_uint64(words[1]), 9, EQ))
+timer = threading.Timer(0.3, lambda: pinned.__setitem__(0, 9))
+timer.start()
+must(runtime.cudaStreamSynchronize(a))
+assert pinned[0] == 9
+timer.join()
+operations = (Operation * 4)((5, words[0] + 8, 6 << 40), (6,), (4, words[0] + 8, 6 << 40), (2, words[1], 3))
+must(driver.cuStreamBatchMemOp_v2(a, 4, operations, 0))
+must(runtime.cudaStreamSynchronize(a))
+assert pinned[0] == 3 and download(words[0] + 8, 8) == struct.pack("<Q", 6 << 40)
+for address, flags in ((words[0] + 2, EQ), (words[0], 4), (ctypes.addressof(operations), EQ)):
+    assert driver.cuStreamWaitValue32_v2(a, c_uint64(address), 0, flags) == 1
+value = c_int()
+for attribute in (92, 93, 94, 98, 122, 123):
+    must(driver.cuDeviceGetAttribute(byref(value), attribute, 0))
+    assert value.value == 1
+""", work=work, scalars="real")
 
     def test_ordered_program_is_clean_under_every_schedule(self):
         for schedule in ("random", "fifo", "lifo", "starve"):
