@@ -171,7 +171,7 @@ void *Allocator::alloc_watched(const Wanted &wanted)
 		free_noted(ptr, device);
 		std::rethrow_exception(failure);
 	}
-	tell_profiler(ptr, static_cast<int64_t>(size), device);
+	tell_profiler(ptr, static_cast<int64_t>(counted_bytes(size)), device);
 	tell_trackers(TraceEntry::ALLOC, device, ptr, size, stream);
 	return traced(ptr);
 }
@@ -227,7 +227,7 @@ void Allocator::free_watched(void *ptr)
 	if (owner)
 		tell_trackers(TraceEntry::FREE_REQUESTED, device, ptr, info.requested, static_cast<cudaStream_t>(info.stream));
 	free_noted(ptr, device);
-	tell_profiler(ptr, -static_cast<int64_t>(info.requested), device);
+	tell_profiler(ptr, -static_cast<int64_t>(counted_bytes(info.requested)), device);
 	if (!isEnabled())
 		trim_noted(nullptr, 0, history().gather(RecordContext::ALL));
 }

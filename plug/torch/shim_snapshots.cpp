@@ -11,6 +11,7 @@
 
 #include "shim_allocator.hpp"
 #include "shim_history.hpp"
+#include "shim_statistics.hpp"
 
 namespace shim {
 
@@ -48,7 +49,7 @@ void Walk::block(const trz_block_info &b)
 	if (info.active)
 		info.context_when_allocated = history().held(b.address);
 	/* A slot is longer than its counted bytes. */
-	size_t counted = info.allocated ? (b.requested + 511) / 512 * 512 : b.size;
+	size_t counted = info.allocated ? counted_bytes(b.requested) : b.size;
 	s.requested_size += info.active ? b.requested : 0;
 	s.allocated_size += info.allocated ? counted : 0;
 	s.active_size += info.active ? counted : 0;

@@ -5,6 +5,7 @@
 #ifndef TRZ_SHIM_STATISTICS_HPP
 #define TRZ_SHIM_STATISTICS_HPP
 
+#include <cstddef>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -12,6 +13,12 @@
 #include "shim_calls.hpp"
 
 namespace shim {
+
+/* What allocated_bytes counts of a request. */
+constexpr size_t counted_bytes(size_t requested)
+{
+	return (requested + 511) / 512 * 512;
+}
 
 /* The statistics of a heap by name. Their order never changes in a process. */
 class Statistics {

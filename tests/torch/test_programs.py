@@ -137,10 +137,14 @@ class Observed(Case):
         from torch.profiler import ProfilerActivity, profile
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as p:
             x = torch.randn(1000, 1000, device="cuda")
-            del x
+            y = torch.zeros((), device="cuda")
+            held = torch.cuda.memory_allocated()
+            del x, y
         memory = [event for event in p.profiler.kineto_results.events() if event.name() == "[memory]"
                   and event.device_type() == torch.autograd.DeviceType.CUDA]
-        self.assertEqual(sorted(event.nbytes() for event in memory), [-4_000_000, 4_000_000])
+        sizes = [4_000_256, 512]  # what memory_allocated() counts, as natively
+        self.assertEqual(sorted(event.nbytes() for event in memory), sorted(sizes + [-size for size in sizes]))
+        self.assertEqual(held - torch.cuda.memory_allocated(), sum(sizes))
 
     def test_gpu_trace_callbacks(self):
         import torch.cuda._gpu_trace as trace
