@@ -175,7 +175,9 @@ TRZ_API trz_status trz_free(trz_heap *heap, void *ptr);
 
 /* As trz_free, but in the order of `stream`: the caller guarantees that work enqueued on `stream` from now on comes
  * after every use of the memory, on any stream, and after all work enqueued on the allocation's stream before the
- * allocation. The memory is reusable on `stream` at once, and elsewhere when `stream` has passed this point.
+ * allocation. The memory is reusable on `stream` at once, and elsewhere when `stream` has passed this point. If it is
+ * being captured, only the capture's own work need be ordered so: the memory is not reused before what the allocation's
+ * stream does outside of the capture has completed.
  * Errors: as trz_free; NOT_PERMITTED (in a host function, on a stream that is new to the heap), DRIVER. */
 TRZ_API trz_status trz_free_on(trz_heap *heap, void *ptr, trz_stream stream);
 

@@ -393,11 +393,14 @@ trz_status trz_free_on(trz_heap *h, void *ptr, trz_stream stream)
 	if (!ptr || heap_is_inherited(h))
 		return TRZ_OK;
 	struct stream *on = NULL;
-	trz_status status = driver_is_dead(&h->driver) ? TRZ_OK : heap_stream_of_user(h, stream, &on);
+	struct capture capture = {.status = TRZ_CAPTURE_NONE};
+	trz_status status = driver_is_dead(&h->driver) ? TRZ_OK : heap_stream_of_freer(h, stream, &on, &capture);
 	if (status == TRZ_ERROR_CONTEXT_DEAD) {
 		on = NULL;
 		status = TRZ_OK;  /* no order is left */
 	}
+	if (on && capture.status != TRZ_CAPTURE_NONE && !uses_record_own(h, (trz_addr)ptr, capture.id))
+		status = meta_exhausted();
 	if (status == TRZ_OK)
 		status = free_any(h, pagemap_slot(&h->pagemap, (trz_addr)ptr), ptr, on);
 	if (on)

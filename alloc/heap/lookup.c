@@ -75,11 +75,8 @@ trz_status heap_stream_asked(trz_heap *h, trz_stream handle, const struct asked 
 
 /* The handle may belong to another stream by now, unannounced: the ticket is covered nevertheless, since the event that
  * covers it will be recorded on the handle. */
-trz_status heap_stream_of_user(trz_heap *h, trz_stream handle, struct stream **out)
+static trz_status enter_unasked(trz_heap *h, trz_stream handle, trz_status status, struct stream **out)
 {
-	trz_status status = heap_stream(h, handle, out);
-	if (status != TRZ_ERROR_NOT_PERMITTED)
-		return status;
 	heap_lock(h);
 	struct stream *known = stream_find_handle(&h->streams, handle);
 	if (known)
@@ -90,4 +87,25 @@ trz_status heap_stream_of_user(trz_heap *h, trz_stream handle, struct stream **o
 		                "allocate on it once before, or use trz_free", handle);
 	*out = known;
 	return TRZ_OK;
+}
+
+trz_status heap_stream_of_user(trz_heap *h, trz_stream handle, struct stream **out)
+{
+	trz_status status = heap_stream(h, handle, out);
+	return status == TRZ_ERROR_NOT_PERMITTED ? enter_unasked(h, handle, status, out) : status;
+}
+
+trz_status heap_stream_of_freer(trz_heap *h, trz_stream handle, struct stream **out, struct capture *capture)
+{
+	struct asked asked;
+	trz_status status = heap_ask_stream(h, handle, &asked);
+	if (status == TRZ_OK && !asked.has_capture && !is_legacy(handle))
+		status = driver_stream_capture(&h->driver, h->driver.context, handle, &asked.capture.status, &asked.capture.id);
+	if (status == TRZ_OK)
+		status = heap_stream_asked(h, handle, &asked, out);
+	*capture = asked.capture;
+	if (status != TRZ_ERROR_NOT_PERMITTED)
+		return status;
+	*capture = (struct capture){.status = TRZ_CAPTURE_NONE};
+	return enter_unasked(h, handle, status, out);
 }

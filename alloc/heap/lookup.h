@@ -18,6 +18,9 @@ trz_status heap_stream_asked(trz_heap *h, trz_stream handle, const struct asked 
  * finds the newest stream that is known by the handle. */
 trz_status heap_stream_of_user(trz_heap *h, trz_stream handle, struct stream **out);
 
+/* The same, and which capture the stream is in; in a host function: none. */
+trz_status heap_stream_of_freer(trz_heap *h, trz_stream handle, struct stream **out, struct capture *capture);
+
 /* Ends what heap_stream has begun. The legacy default stream is not counted: its entry never goes to another stream. */
 static inline void heap_leave_stream(struct stream *s, trz_stream handle)
 {

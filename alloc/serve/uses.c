@@ -58,6 +58,17 @@ bool uses_record(trz_heap *h, trz_addr address, struct stream *s)
 	return ok;
 }
 
+bool uses_record_own(trz_heap *h, trz_addr address, uint64_t capture)
+{
+	bool ok = true;
+	heap_lock(h);
+	struct block *b = pagemap_is_slab(pagemap_get(&h->pagemap, address)) ? NULL : live_block_locked(h, address);
+	if (b && b->address == address && (!capture || b->home->serving != capture))
+		ok = add_use_locked(h, &b->uses, b->home->stream, 0);
+	heap_unlock(h);
+	return ok;
+}
+
 /* ---- query ---- */
 
 static bool query_slab_locked(const struct slab *s, trz_addr address, trz_pointer_info *info)

@@ -399,6 +399,66 @@ static void test_a_capture_that_is_not_announced(void **state)
 	scene_close(&c);
 }
 
+/* ---- memory that a forked stream has used before the capture ---- */
+
+/* Frees a block of the forked stream, whose own work still uses it, in the capture's order on the first stream; returns
+ * what that gets next. */
+static void *free_across(struct scene *c, trz_stream forked, void *p)
+{
+	rig_order(&c->r, c->stream, forked);
+	rig_order(&c->r, forked, c->stream);
+	assert_ok(trz_free_on(c->r.heap, p, c->stream));
+	return scene_capture(c, MIB(20));
+}
+
+/* Work of the forked stream that goes on until the scene ends, on a block. */
+static void *use_on(struct scene *c, trz_pool *pool, trz_stream stream)
+{
+	void *p = NULL;
+	assert_ok(trz_pool_alloc(c->r.heap, pool, MIB(20), 0, stream, &p));
+	c->go = 0;
+	assert_ok(sim_stamp(c->r.s, c->r.c, stream, (trz_addr)p, MIB(20), 1));
+	rig_sync(&c->r);
+	assert_ok(sim_spin(c->r.s, c->r.c, stream, &c->go));
+	assert_ok(sim_verify(c->r.s, c->r.c, stream, (trz_addr)p, MIB(20), 1));
+	return p;
+}
+
+/* The first stream has settled, so the capture takes what it frees at once. */
+static void test_a_settled_stream_frees_what_an_unsettled_one_uses(void **state)
+{
+	(void)state;
+	struct scene c;
+	scene_open(&c);
+	trz_stream forked = rig_stream(&c.r);
+	void *p = use_on(&c, c.pool, forked);
+	scene_begin(&c);
+	void *q = free_across(&c, forked, p);
+	assert_ptr_not_equal(q, p);
+	rig_free(&c.r, q);
+	scene_end(&c);
+	scene_close(&c);
+}
+
+/* What the forked stream has freed so does not serve the first one after the capture, whose order counts for the graph
+ * alone. */
+static void test_the_order_of_a_capture_ends_with_it(void **state)
+{
+	(void)state;
+	struct scene c;
+	scene_open(&c);
+	trz_stream forked = rig_stream(&c.r);
+	void *p = use_on(&c, c.pool, forked);
+	scene_begin(&c);
+	rig_free(&c.r, free_across(&c, forked, p));
+	scene_end(&c);
+	void *q = scene_alloc(&c, MIB(20));
+	scene_use(&c, q, MIB(20));
+	sim_run(c.r.s, 1000);
+	rig_free(&c.r, q);
+	scene_close(&c);
+}
+
 /* ---- captures one after the other, behind work that goes on ---- */
 
 static uint64_t reserved(const struct scene *c)
@@ -650,6 +710,8 @@ int main(void)
 		cmocka_unit_test(test_what_a_capture_has_left_may_be_in_use),
 		cmocka_unit_test(test_a_stream_that_settles_late),
 		cmocka_unit_test(test_a_capture_that_is_not_announced),
+		cmocka_unit_test(test_a_settled_stream_frees_what_an_unsettled_one_uses),
+		cmocka_unit_test(test_the_order_of_a_capture_ends_with_it),
 		cmocka_unit_test(test_captures_share_what_they_free),
 		cmocka_unit_test(test_captures_share_whether_settled_or_not),
 		cmocka_unit_test(test_what_the_program_uses_is_no_longer_for_captures),
