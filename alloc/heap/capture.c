@@ -7,7 +7,8 @@
  * outside uses memory that its lane has or gets, and the capture can take freed memory at once, wherever it was
  * allocated, since all new work of the stream is captured. To learn this takes an event from before the capture: the
  * announcement of the capture records it, and from then until it is captured the stream gets no work that uses the
- * pool's memory.
+ * pool's memory. If the pool serves the stream meanwhile, the announcement does not count for it: what is gathered for
+ * it then, or comes from another stream, need not have passed.
  *
  * If the stream has yet to pass that point, or no capture was announced, a lane of its own serves the capture, which
  * borrows memory that has passed. When the capture has ended, the stream's other lane gets its memory, with its

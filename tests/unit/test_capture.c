@@ -592,6 +592,58 @@ static void test_tiles_that_the_program_uses_are_not_for_captures(void **state)
 	close_captures(&c, graphs, 2);
 }
 
+/* The same between the announcement and the capture: what the pool gathers then is not older than the announcement. */
+static void test_tiles_gathered_after_the_announcement_are_not_for_the_capture(void **state)
+{
+	(void)state;
+	struct scene c;
+	scene_open(&c);
+	void *used = rig_alloc(&c.r, MIB(64), c.stream);
+	use_for_long(&c, used, MIB(64));
+	rig_free(&c.r, used);
+	assert_ok(trz_pool_begin_capture(c.r.heap, c.pool, c.stream));
+	uint64_t gathered = rig_stat(&c.r, "path_gather");
+	void *p = scene_alloc(&c, MIB(38) + KIB(256));
+	assert_true(rig_stat(&c.r, "path_gather") > gathered);
+	assert_ok(sim_capture_begin(c.r.s, c.r.c, c.stream, TRZ_CAPTURE_GLOBAL));
+	rig_free(&c.r, scene_capture(&c, MIB(1) + KIB(256)));
+	scene_end(&c);
+	rig_free(&c.r, p);
+	scene_close(&c);
+}
+
+/* A slab in use when its capture ends: the program uses the slots that the capture has freed, and they do not serve the
+ * next capture before that has passed. */
+static void test_slots_beside_what_a_graph_keeps(void **state)
+{
+	(void)state;
+	struct scene c;
+	sim_graph earlier;
+	scene_open(&c);
+	rig_free(&c.r, scene_alloc(&c, MIB(2)));
+	scene_block(&c);
+	scene_begin(&c);
+	void *kept = scene_capture(&c, 700), *freed = scene_capture(&c, 700);
+	rig_free(&c.r, freed);
+	scene_end(&c);
+	earlier = c.graph;
+	void *used = scene_alloc(&c, 700);
+	assert_ptr_equal(used, freed);
+	scene_use(&c, used, 700);
+	rig_free(&c.r, used);
+	scene_begin(&c);
+	void *p = scene_capture(&c, 700);
+	assert_ptr_not_equal(p, used);
+	rig_free(&c.r, kept);
+	void *q = scene_capture(&c, 700);
+	assert_ptr_not_equal(q, kept);
+	scene_end(&c);
+	rig_free(&c.r, p);
+	rig_free(&c.r, q);
+	assert_ok(sim_graph_destroy(c.r.s, c.r.c, earlier));
+	scene_close(&c);
+}
+
 /* What a capture has left behind a block serves its growth outside of captures. */
 static void test_a_block_grows_into_what_a_capture_has_left(void **state)
 {
@@ -716,6 +768,8 @@ int main(void)
 		cmocka_unit_test(test_captures_share_whether_settled_or_not),
 		cmocka_unit_test(test_what_the_program_uses_is_no_longer_for_captures),
 		cmocka_unit_test(test_tiles_that_the_program_uses_are_not_for_captures),
+		cmocka_unit_test(test_tiles_gathered_after_the_announcement_are_not_for_the_capture),
+		cmocka_unit_test(test_slots_beside_what_a_graph_keeps),
 		cmocka_unit_test(test_a_block_grows_into_what_a_capture_has_left),
 		cmocka_unit_test(test_a_capture_that_begins_meanwhile),
 		cmocka_unit_test(test_a_capture_that_a_free_would_break),
