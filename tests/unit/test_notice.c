@@ -473,6 +473,44 @@ static void test_memory_stays_while_it_is_told_of(void **state)
 	rig_close(&r);
 }
 
+static void count(void *user, trz_map_event event, void *address, size_t size)
+{
+	(void)event;
+	(void)address;
+	(void)size;
+	++*(unsigned *)user;
+}
+
+/* The plug for PyTorch calls these under a lock that a callback would want which allocates in a pool, or opens one. */
+static void test_pools_come_and_go_without_notices(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), "trim_threshold:1MiB,decay_ms:1");
+	trz_stream stream = rig_stream(&r);
+	unsigned told = 0;
+	trz_pool *pool;
+	void *p = NULL;
+	assert_ok(trz_set_map_callback(r.heap, count, &told));
+	assert_ok(trz_pool_create(r.heap, &pool));
+	assert_ok(trz_pool_alloc(r.heap, pool, MIB(40), 0, stream, &p));
+	rig_free(&r, p);
+	rig_free(&r, rig_alloc(&r, MIB(200), stream));
+	rig_sync(&r);
+	unsigned before = told;
+	assert_true(before > 0);
+	assert_ok(trz_pool_retain(r.heap, pool));
+	assert_ok(trz_pool_begin(r.heap, pool, NULL, NULL));
+	assert_ok(trz_pool_end(r.heap, pool));
+	assert_ok(trz_pool_begin_capture(r.heap, pool, stream));
+	assert_ok(trz_pool_end(r.heap, pool));
+	assert_ok(trz_pool_release(r.heap, pool));
+	assert_ok(trz_pool_release(r.heap, pool));
+	assert_int_equal(told, before);
+	assert_ok(trz_poll(r.heap));
+	assert_true(told > before);  /* there was something to return */
+	rig_close(&r);
+}
+
 static void take_some(void *user, trz_map_event event, void *address, size_t size)
 {
 	(void)address;
@@ -697,6 +735,7 @@ int main(void)
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_callbacks_that_follow_each_other),
 		cmocka_unit_test(test_memory_stays_while_it_is_told_of),
+		cmocka_unit_test(test_pools_come_and_go_without_notices),
 		cmocka_unit_test(test_what_a_trim_returns),
 		cmocka_unit_test(test_a_callback_that_comes_in_a_trim),
 		cmocka_unit_test(test_a_trim_beside_growth),
