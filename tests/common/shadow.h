@@ -26,6 +26,7 @@ struct live {
 	bool shareable;          /* may be exported */
 	unsigned pool;           /* id of the private pool that it came from; 0: none */
 	unsigned owner;          /* number of the thread whose pool that is; 0: no thread's */
+	unsigned graphs;         /* how many graphs that pool had been given when this was allocated, or has grown */
 };
 
 /* Invariant: list[i] ends at or before list[i + 1] begins. */

@@ -353,6 +353,168 @@ static void test_worlds_notice_captures_of_memory_that_is_not_clean(void **state
 	assert_text(noticed, "violation");
 }
 
+/* ---- the clauses of docs/decisions/0023-clean-memory.md --------------------------------------------------- */
+
+static bool captures_much(void)
+{
+	bool fit = world.captures && world.vmm && world.graphs && !world.faulty && world.stream_count > 2;
+	if (fit)
+		world.run_most = 0;  /* work runs late enough for a bug to matter */
+	return fit;
+}
+
+static void for_lanes(void (*act)(struct lane *l))
+{
+	for (struct pool *p = world.heap ? world.heap->pools : NULL; p; p = p->next)
+		for (struct lane *l = p->lanes; l; l = l->pool_next)
+			act(l);
+}
+
+static void for_blocks(void (*act)(struct block *b))
+{
+	for (int kind = 0; kind < KINDS && world.heap; kind++)
+		for (struct window *w = world.heap->windows[kind]; w; w = w->next)
+			for (struct block *b = w->pool ? w->blocks.first : NULL; b; b = b->next)
+				act(b);
+}
+
+static void widen(struct lane *l)
+{
+	if (l->clean && l->clean + 1 == l->stream->tickets.newest)
+		l->clean++;
+}
+
+/* The bug: the ticket that a free takes beyond its own, which no free has, is clean. */
+static void widen_clean(void)
+{
+	for_lanes(widen);
+}
+
+static void keep_slab(struct block *b)
+{
+	struct lane *from = b->state == BLOCK_SLAB ? b->home : NULL;
+	if (!from || from->captured)
+		return;
+	struct lane *to = lane_find(from->pool->lanes, from->stream, from->dedicated, true);
+	if (!to)
+		return;
+	struct slab *s = b->slab;
+	heap_call_in_locked(world.heap, from->stream);
+	b->home = s->home = to;
+	from->slabs--;
+	to->slabs++;
+	if (!s->free)
+		return;
+	bin_unlink(&from->bins[s->size_class], s);
+	bin_push(&to->bins[s->size_class], s);
+}
+
+/* The bug: slabs in use serve the next capture. */
+static void keep_slabs(void)
+{
+	heap_lock(world.heap);
+	for_blocks(keep_slab);
+	heap_unlock(world.heap);
+}
+
+static void pass_if_clean(struct block *b)
+{
+	if (b->state == BLOCK_FREE && heap_block_is_clean(b))
+		b->sequence = 0;
+}
+
+/* The bug: what captures of one stream have used serves all streams. */
+static void pass_what_is_clean(void)
+{
+	for_blocks(pass_if_clean);
+}
+
+static void (*before_question)(void);
+
+static trz_status plant_and_ask(void *self, trz_context context, trz_stream stream, trz_capture_status *status,
+                                uint64_t *id)
+{
+	if (world.heap)  /* the closing heap asks, too */
+		before_question();
+	return world.watch.stream_capture(self, context, stream, status, id);
+}
+
+static void make_planted(trz_driver *driver)
+{
+	driver->stream_capture = plant_and_ask;
+}
+
+/* The capture that some lane of a stream has served; 0: none. */
+static uint64_t served(trz_stream stream)
+{
+	uint64_t capture = 0;
+	for (struct pool *p = world.heap ? world.heap->pools : NULL; p; p = p->next)
+		for (struct lane *l = p->lanes; l; l = l->pool_next)
+			capture = l->stream->handle == stream && l->serving ? l->serving : capture;
+	return capture;
+}
+
+/* The bug: frees, during which memory is idle, do not ask, so what the program frees after a capture counts as freed in
+ * it. */
+static trz_status never_ask(void *self, trz_context context, trz_stream stream, trz_capture_status *status,
+                            uint64_t *id)
+{
+	trz_status answer = world.watch.stream_capture(self, context, stream, status, id);
+	uint64_t capture = served(stream);
+	if (capture && id && counter_get(&world.heap->counters.idle_bytes.current) > 0) {
+		*status = TRZ_CAPTURE_ACTIVE;
+		*id = capture;
+	}
+	return answer;
+}
+
+static void make_unasked(trz_driver *driver)
+{
+	driver->stream_capture = never_ask;
+}
+
+/* The bug: the event that a pool's end waits for comes before the launches under way. */
+static trz_status record_nothing(void *self, trz_context context, trz_event event)
+{
+	(void)self;
+	(void)context;
+	(void)event;
+	return TRZ_OK;
+}
+
+static void make_hasty(trz_driver *driver)
+{
+	driver->context_record = record_nothing;
+}
+
+static void expect_noticed(const char *bug, void (*spoil)(trz_driver *driver))
+{
+	const char *noticed = first_noticed(spoil, captures_much, NULL, 60);
+	print_message("%s: %s\n", bug, noticed ? noticed : "nothing");
+	assert_non_null(noticed);
+	assert_text(noticed, "violation");
+}
+
+static void test_worlds_notice_what_is_not_clean(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *bug;
+		void (*plant)(void);
+	} plants[] = {
+		{"a ticket that no free has", widen_clean},
+		{"slabs in use", keep_slabs},
+		{"other streams", pass_what_is_clean},
+	};
+	assert_null(first_noticed(NULL, captures_much, NULL, 3));
+	for (size_t i = 0; i < LENGTH(plants); i++) {
+		before_question = plants[i].plant;
+		expect_noticed(plants[i].bug, make_planted);
+	}
+	expect_noticed("frees after the capture", make_unasked);
+	expect_noticed("pools that end", make_hasty);
+}
+
 /* ---- addresses laid anew --------------------------------------------------------------------------------- */
 
 /* The bug: the driver under the heap moves memory behind an address, as a heap that broke law L10 would. */
@@ -527,6 +689,7 @@ int main(void)
 		cmocka_unit_test(test_worlds_notice_a_pool_page_given_away),
 		cmocka_unit_test(test_worlds_notice_captures_of_memory_in_use),
 		cmocka_unit_test(test_worlds_notice_captures_of_memory_that_is_not_clean),
+		cmocka_unit_test(test_worlds_notice_what_is_not_clean),
 		cmocka_unit_test(test_the_watch_notices_an_address_laid_anew),
 		cmocka_unit_test(test_the_device_notices_a_graph_with_an_address_laid_anew),
 		cmocka_unit_test(test_worlds_notice_slots_without_tickets),

@@ -307,7 +307,7 @@ const char *world_stamp(struct actor *a, struct live *l, unsigned stream)
 	l->tag = atomic_fetch_add(&w->tags, 1) + 1;
 	MUST(w, sim_stamp(w->s, context_of(w, stream), handle_of(w, stream), l->address, l->size, l->tag));
 	if (l->pool)
-		world_note_user(w, l->pool, stream);
+		world_note_user(a, l->pool, stream);
 	return NULL;
 }
 
@@ -316,7 +316,7 @@ const char *world_verify(struct actor *a, const struct live *l, unsigned stream)
 	struct world *w = a->w;
 	MUST(w, sim_verify(w->s, context_of(w, stream), handle_of(w, stream), l->address, l->size, l->tag));
 	if (l->pool)
-		world_note_user(w, l->pool, stream);
+		world_note_user(a, l->pool, stream);
 	return NULL;
 }
 
@@ -333,6 +333,8 @@ const char *world_receive(struct actor *a, void *p, const struct live *asked, ui
 		return world_wrong(w, "%p of %llu bytes is not what was asked for", p, (unsigned long long)l->requested);
 	l->pool = world_pool_of(w, l->address);
 	l->owner = world_owner_of(w, l->pool);
+	const struct world_pool *own = world_own_pool(a, l->pool);
+	l->graphs = own ? own->graphs_made : 0;  /* other actors allocate only from pools without graphs */
 	if (l->pool != pool && !w->free_running)
 		return world_wrong(w, "%p, %llu bytes on stream %u, is from pool %u, not %u", p,
 		                   (unsigned long long)l->requested, l->stream, l->pool, pool);

@@ -58,8 +58,10 @@ struct world_note {
 	bool pinned;            /* the memory that it names cannot return to the device */
 };
 
-/* The graphs of a pool are launched one after the other. While it has one, only captures use it, since launches write
- * to its free memory. Nothing orders launches behind what was freed before their capture: the heap answers for that. */
+/* The graphs of a pool are launched one after the other, and write to its free memory. So what the program allocates
+ * from the pool beside them comes after the launches so far; before a launch, the program frees what it has allocated
+ * since the capture, and the launch comes after its uses. Nothing orders launches behind what was done before their
+ * capture: the heap answers for that. */
 struct world_pool {
 	trz_pool *pool;         /* NULL: none is here */
 	atomic_uint id;
@@ -69,7 +71,10 @@ struct world_pool {
 	unsigned diversions;
 	unsigned graphs;        /* graphs that hold a reference */
 	unsigned graphs_made;
-	atomic_uint users;      /* streams, as bits, that the next launch must come after */
+	int origin;             /* the stream of the newest capture; -1: none yet */
+	trz_event launched;     /* a mark behind the newest launch; NULL: there has been none */
+	atomic_uint since[WORLD_GRAPHS];  /* by a graph's place, the streams, as bits, that its next launch must come after,
+	                                   * for uses since its capture was announced, or its last launch */
 	atomic_uint lately;     /* those that have used it since a capture was announced, or may wait for a use */
 	atomic_uint served;     /* streams that have ever used it outside of graphs */
 	struct world_note note;
@@ -91,6 +96,7 @@ struct world_capture {
 	unsigned lanes[WORLD_STREAMS];
 	unsigned lane_count;
 	bool legacy;                /* the legacy stream is locked meanwhile */
+	bool begun;                 /* it has been announced, and has begun */
 };
 
 struct world_diversion {
@@ -145,6 +151,7 @@ struct world {
 	unsigned live_most, stream_count, actor_count, profiles[WORLD_PROFILES];
 	bool vmm, exportable, aided, graphs, faulty, shared, waits, peers;
 	bool refuses;                    /* the driver takes no call from host functions */
+	bool captures;                   /* the program captures graph after graph */
 	int legacy;                      /* index of the legacy default stream; -1: none */
 	char conf[320];
 	/* what is there */

@@ -44,18 +44,24 @@ static const char *reset_peaks(struct actor *a)
 	return NULL;
 }
 
-static const char *wait_for_stream(struct actor *a)
+const char *world_await(struct actor *a, unsigned stream)
 {
 	struct world *w = a->w;
-	unsigned stream = world_enter_any(a);
-	if (stream == WORLD_STREAMS)
-		return NULL;
 	uint64_t token = trz_stream_sync_begin(w->heap, handle_of(w, stream));
 	trz_status status = sim_stream_sync(w->s, context_of(w, stream), handle_of(w, stream));
 	trz_sync_end(w->heap, token, status == TRZ_OK);
-	world_leave(a, stream);
 	MUST(w, status);
 	return NULL;
+}
+
+static const char *wait_for_stream(struct actor *a)
+{
+	unsigned stream = world_enter_any(a);
+	if (stream == WORLD_STREAMS)
+		return NULL;
+	const char *wrong = world_await(a, stream);
+	world_leave(a, stream);
+	return wrong;
 }
 
 static const char *wait_for_device(struct actor *a)
@@ -188,6 +194,7 @@ static const struct action actions[] = {
 	{world_capture_step, 150, WITH_GRAPHS},
 	{world_end_capture, 8, WITH_GRAPHS},
 	{world_capture_at_once, 12, WITH_GRAPHS},
+	{world_capture_series, 12, WITH_GRAPHS},
 	{world_launch, 20, WITH_GRAPHS},
 	{world_destroy_graph, 4, WITH_GRAPHS},
 };
@@ -197,6 +204,9 @@ enum { EVENTS_IN_ALL = 1024 };
 
 static const struct action *choose(struct actor *a)
 {
+	static const struct action series = {world_capture_series, 0, WITH_GRAPHS};
+	if (a->w->captures && a->w->graphs && chance(a, 6))
+		return &series;
 	uint64_t at = below(a, EVENTS_IN_ALL);
 	for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {
 		if (at < actions[i].weight)

@@ -65,6 +65,7 @@ static void choose_program(struct world *w)
 	w->waits = world_below(w, 2);
 	w->peers = world_below(w, 4) == 0;
 	w->refuses = world_below(w, 4) != 0;
+	w->captures = prng_mix(w->seed + 3) % 4 == 0;
 }
 
 /* In one world of four: the last of the device, up to an eighth of it, to the byte. */

@@ -62,16 +62,42 @@ static void unlock_lanes(struct actor *a)
 	pthread_rwlock_unlock(&w->capture_lock);
 }
 
-/* Gives the stream work on the pool's memory before its capture begins, and frees some of that memory. */
+/* Allocates from a pool (NULL: none is named), often so much that memory must be created or gathered. */
+static const char *allocate_on(struct actor *a, struct world_pool *p, unsigned stream)
+{
+	uint64_t size = chance(a, 2) ? world_random_size(a) : 1 + below(a, a->w->capacity / 8);
+	return p ? world_pool_alloc(a, p, size, stream) : world_allocate_on(a, size, stream);
+}
+
+/* Gives the stream work before its capture begins, on the pool's memory or on its own, and frees some of that. */
 static const char *leave_work_under_way(struct actor *a, struct world_pool *p, unsigned stream)
 {
 	struct live l;
-	bool done;
-	for (uint64_t n = below(a, 4); n > 0; n--)
-		TRY(world_pool_alloc(a, p, stream));
-	while (chance(a, 2))
-		if (world_take_of_pool(a, &l, p->id))
+	bool done, of_pool = chance(a, 2);
+	for (uint64_t n = below(a, 6); n > 0; n--)
+		TRY(allocate_on(a, of_pool ? p : NULL, stream));
+	while (below(a, 4))
+		if (of_pool ? world_take_of_pool(a, &l, p->id) : world_take_of_streams(a, &l, 1u << stream))
 			TRY(world_free_one(a, &l, &done));
+	return NULL;
+}
+
+/* Work between the announcement and the capture: on new memory of the pool, or on the stream's other memory. */
+static const char *work_on(struct actor *a, struct world_pool *p, unsigned stream)
+{
+	struct live l;
+	if (chance(a, 2))
+		return allocate_on(a, p, stream);
+	for (uint64_t n = below(a, 4); n > 0; n--)
+		TRY(allocate_on(a, NULL, stream));
+	for (uint64_t n = below(a, 4); n > 0; n--) {
+		if (!world_take_of_streams(a, &l, 1u << stream))
+			continue;
+		if (l.pool == p->id)
+			world_give(a->w, &l);
+		else
+			TRY(world_free_here(a, &l));
+	}
 	return NULL;
 }
 
@@ -79,31 +105,48 @@ static const char *begin(struct actor *a, struct world_pool *p, struct world_gra
 {
 	struct world *w = a->w;
 	trz_stream stream = handle_of(w, a->capture.lanes[0]);
-	if (!p->graphs)
-		TRY(leave_work_under_way(a, p, a->capture.lanes[0]));
 	*g = (struct world_graph){.pool = p, .number = ++p->graphs_made};
+	p->origin = (int)a->capture.lanes[0];
 	a->capture.graph = g;
 	p->captured = true;
 	MUST(w, trz_pool_retain(w->heap, p->pool));
 	p->graphs++;
 	atomic_store(&p->lately, 0);
+	atomic_store(&p->since[g - a->graphs], 0);
 	MUST(w, trz_pool_begin_capture(w->heap, p->pool, stream));
+	if (chance(a, 3))
+		TRY(world_await(a, a->capture.lanes[0]));
+	if (chance(a, 2))
+		TRY(work_on(a, p, a->capture.lanes[0]));
 	MUST(w, sim_capture_begin(w->s, context_of(w, a->capture.lanes[0]), stream, (trz_capture_mode)below(a, 3)));
+	a->capture.begun = true;
+	return NULL;
+}
+
+const char *world_begin_capture_in(struct actor *a, struct world_pool *p)
+{
+	struct world *w = a->w;
+	struct world_graph *g = empty_graph(a);
+	if (a->capture.graph || !g || !p->pool || !p->ours || p->diversions || (p->filtered && w->free_running))
+		return NULL;
+	bool again = p->origin >= 0 && !chance(a, 4);
+	unsigned stream = again ? (unsigned)p->origin : (unsigned)below(a, w->stream_count);
+	if (world_enter(a, stream)) {
+		const char *wrong = leave_work_under_way(a, p, stream);
+		world_leave(a, stream);
+		TRY(wrong);
+	}
+	if (pthread_rwlock_tryrdlock(&w->capture_lock) != 0)
+		return NULL;
+	if (lock_lane(a, stream))
+		return begin(a, p, g);
+	pthread_rwlock_unlock(&w->capture_lock);
 	return NULL;
 }
 
 const char *world_begin_capture(struct actor *a)
 {
-	struct world *w = a->w;
-	struct world_graph *g = empty_graph(a);
-	struct world_pool *p = &a->pools[below(a, WORLD_POOLS)];
-	if (a->capture.graph || !g || !p->pool || !p->ours || p->diversions || (p->filtered && w->free_running) ||
-	    pthread_rwlock_tryrdlock(&w->capture_lock) != 0)
-		return NULL;
-	if (lock_lane(a, (unsigned)below(a, w->stream_count)))
-		return begin(a, p, g);
-	pthread_rwlock_unlock(&w->capture_lock);
-	return NULL;
+	return world_begin_capture_in(a, &a->pools[below(a, WORLD_POOLS)]);
 }
 
 /* ---- what is captured --------------------------------------------------------------------------------------- */
@@ -187,6 +230,16 @@ static unsigned captured_streams(const struct actor *a)
 	return set;
 }
 
+/* Frees a busy block, which its stream had before the capture, in the capture's order on another of its streams. */
+static const char *free_across(struct actor *a, struct live *l, unsigned other)
+{
+	struct world *w = a->w;
+	TRY(world_order(w, l->stream, other));
+	world_drop(w, l);
+	MUST(w, trz_free_on(w->heap, (void *)l->address, handle_of(w, other)));
+	return NULL;
+}
+
 /* Frees in the capture what its streams had before and may still be using; or grows memory of no pool, which must be
  * refused. */
 static const char *meddle(struct actor *a)
@@ -194,8 +247,11 @@ static const char *meddle(struct actor *a)
 	struct world *w = a->w;
 	struct live l;
 	bool done;
+	unsigned other = any_lane(a);
 	if (!world_take_of_streams(a, &l, captured_streams(a)))
 		return NULL;
+	if (other != l.stream && chance(a, 2))
+		return free_across(a, &l, other);
 	if (l.pool || l.moved || chance(a, 2))
 		return world_free_one(a, &l, &done);
 	trz_status status = trz_grow(w->heap, (void *)l.address, l.requested + 1 + below(a, 4096));
@@ -286,22 +342,58 @@ bool world_may_be_overwritten(const struct actor *a, const struct world_pool *p,
 	return false;
 }
 
+/* Makes a block busy that the program has allocated beside the graph and that a launch may write to. false: there is
+ * none, or somebody is busy with one (*busy). */
+static bool take_overwritten(struct actor *a, const struct world_graph *g, struct live *l, bool *busy)
+{
+	struct world *w = a->w;
+	bool found = false;
+	*busy = false;
+	pthread_mutex_lock(&w->lock);
+	for (size_t i = 0; i < w->shadow.count && !found && !*busy; i++) {
+		struct live *any = &w->shadow.list[i];
+		bool overwritten = any->pool == g->pool->id && !any->kept && any->graphs >= g->number;
+		*busy = overwritten && any->busy;
+		found = overwritten && !any->busy;
+		any->busy |= found;
+		*l = *any;
+	}
+	pthread_mutex_unlock(&w->lock);
+	return found;
+}
+
+/* Frees all such blocks. *done false: could not. */
+static const char *free_overwritten(struct actor *a, const struct world_graph *g, bool *done)
+{
+	struct live l;
+	bool busy;
+	*done = true;
+	while (*done && take_overwritten(a, g, &l, &busy))
+		TRY(world_free_one(a, &l, done));
+	*done &= !busy;
+	return NULL;
+}
+
 static const char *launch_on(struct actor *a, struct world_graph *g, unsigned stream)
 {
 	struct world *w = a->w;
+	atomic_uint *since = &g->pool->since[g - a->graphs];
 	bool done;
-	TRY(world_join(a, atomic_load(&g->pool->users), stream, &done));
+	TRY(free_overwritten(a, g, &done));
+	if (done)
+		TRY(world_join(a, atomic_load(since), stream, &done));
 	if (!done)
 		return NULL;
+	TRY(world_follow(w, g->pool->launched, stream));
 	MUST(w, sim_graph_launch(w->s, context_of(w, stream), g->graph, handle_of(w, stream)));
 	g->launched = true;
 	forget_later_contents(a, g);
-	atomic_store(&g->pool->users, 1u << stream);
 	for (unsigned i = 0; i < g->count && chance(a, 2); i++) {
 		struct live l = world_look_up(w, g->blocks[i]);
 		TRY(world_verify(a, &l, stream));
 	}
-	return NULL;
+	atomic_store(since, 0);
+	return world_mark(w, stream, &g->pool->launched);
 }
 
 static const char *launch(struct actor *a, struct world_graph *g)
@@ -346,14 +438,12 @@ static const char *take_over(struct actor *a, const struct world_graph *g, trz_a
 		*done = false;
 		return NULL;
 	}
-	const char *wrong = world_join(a, atomic_load(&g->pool->users), l.stream, done);
-	if (*done && !wrong && g->launched)
+	const char *wrong = world_follow(w, g->pool->launched, l.stream);
+	if (!wrong && g->launched)
 		wrong = world_verify(a, &l, l.stream);
-	if (*done && !wrong)
+	if (!wrong)
 		wrong = world_stamp(a, &l, l.stream);
-	if (*done)
-		atomic_fetch_or(&g->pool->users, 1u << l.stream);
-	bool goes = *done && world_may_be_overwritten(a, g->pool, g->number);
+	bool goes = world_may_be_overwritten(a, g->pool, g->number);
 	if (goes && !wrong)
 		wrong = world_free_one(a, &l, done);
 	world_leave(a, l.stream);
@@ -380,19 +470,88 @@ const char *world_destroy_one(struct actor *a, struct world_graph *g)
 	return world_pool_release(a, g->pool);
 }
 
+/* *g: the graph; NULL: the capture could not begin. */
+static const char *capture_at_once(struct actor *a, struct world_pool *p, struct world_graph **g)
+{
+	TRY(world_begin_capture_in(a, p));
+	*g = a->capture.graph;
+	for (uint64_t n = below(a, 16); n > 0; n--)
+		TRY(world_capture_step(a));
+	return world_end_capture(a);
+}
+
 /* No other event happens meanwhile, so the stream's work from before the capture is still under way at the launch. Most
- * of these graphs are soon destroyed, so that the pool can be used otherwise again. */
+ * of these graphs are soon destroyed, so that there is room for others. */
 const char *world_capture_at_once(struct actor *a)
 {
+	struct world_graph *g;
 	if (a->capture.graph)
 		return NULL;
 	TRY(world_make_pool(a));
-	TRY(world_begin_capture(a));
-	struct world_graph *g = a->capture.graph;
-	for (uint64_t n = below(a, 16); n > 0; n--)
-		TRY(world_capture_step(a));
-	TRY(world_end_capture(a));
+	TRY(capture_at_once(a, &a->pools[below(a, WORLD_POOLS)], &g));
 	return g && !chance(a, 4) ? world_destroy_one(a, g) : NULL;
+}
+
+/* ---- captures in a row ---------------------------------------------------------------------------------------- */
+
+/* Allocates on the stream of the newest capture, from the pool or not. */
+static const char *allocate_between(struct actor *a, struct world_pool *p)
+{
+	unsigned stream = (unsigned)p->origin;
+	if (!world_enter(a, stream))
+		return NULL;
+	const char *wrong = allocate_on(a, chance(a, 3) ? NULL : p, stream);
+	world_leave(a, stream);
+	return wrong;
+}
+
+static const char *free_between(struct actor *a, const struct world_pool *p)
+{
+	struct live l;
+	bool done, of_pool = chance(a, 2);
+	bool found = of_pool ? world_take_of_pool(a, &l, p->id) : world_take_of_streams(a, &l, 1u << p->origin);
+	return found ? world_free_one(a, &l, &done) : NULL;
+}
+
+/* What a program does between two captures into a pool, outside of them. */
+static const char *act_between(struct actor *a, struct world_pool *p, bool frees)
+{
+	switch (below(a, frees ? 8 : 4)) {
+	case 0:
+		return world_grow(a);
+	case 4:
+		return world_launch(a);
+	case 5:
+		return world_free_elsewhere(a);
+	case 6:
+	case 7:
+		return free_between(a, p);
+	default:
+		return allocate_between(a, p);
+	}
+}
+
+/* Several captures into one pool, often a new one, most of them of one stream, with the program's own use of pool and
+ * stream between them. All of the stream's work is still under way. */
+const char *world_capture_series(struct actor *a)
+{
+	struct world_pool *p = &a->pools[below(a, WORLD_POOLS)];
+	struct world_graph *g;
+	if (a->capture.graph)
+		return NULL;
+	if (p->pool && p->ours && !p->diversions && !p->graphs && chance(a, 2))
+		TRY(world_drop_one(a, p));
+	TRY(world_make_pool_in(a, p));
+	for (uint64_t n = 2 + below(a, 3); n > 0; n--) {
+		TRY(capture_at_once(a, p, &g));
+		bool frees = chance(a, 2);
+		for (uint64_t k = g ? below(a, frees ? 12 : 4) : 0; k > 0; k--)
+			TRY(act_between(a, p, frees));
+	}
+	for (int i = 0; i < WORLD_GRAPHS; i++)
+		if (a->graphs[i].graph && a->graphs[i].pool == p && !chance(a, 4))
+			TRY(world_destroy_one(a, &a->graphs[i]));
+	return NULL;
 }
 
 const char *world_destroy_graph(struct actor *a)

@@ -48,6 +48,34 @@ const char *world_order(struct world *w, unsigned from, unsigned to)
 	return NULL;
 }
 
+const char *world_mark(struct world *w, unsigned stream, trz_event *mark)
+{
+	TRY(world_end_mark(w, mark));
+	MUST(w, w->d->event_create(w->d->self, context_of(w, stream), mark));
+	MUST(w, record(w, *mark, stream, choose_tells(w) & TELLS_RECORD));
+	return NULL;
+}
+
+const char *world_follow(struct world *w, trz_event mark, unsigned stream)
+{
+	if (!mark)
+		return NULL;
+	MUST(w, await(w, mark, stream, choose_tells(w) & TELLS_WAIT));
+	world_note_wait(w, stream);
+	return NULL;
+}
+
+const char *world_end_mark(struct world *w, trz_event *mark)
+{
+	trz_event event = *mark;
+	*mark = NULL;
+	if (!event)
+		return NULL;
+	trz_event_forget(w->heap, event);
+	MUST(w, w->d->event_destroy(w->d->self, w->c, event));
+	return NULL;
+}
+
 /* ---- events that are used again and again, by all actors ---- */
 
 /* Enters a stream of the heap's context, and locks the events for use; WORLD_STREAMS: none. */

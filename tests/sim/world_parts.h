@@ -125,8 +125,14 @@ const char *world_check_registered(struct world *w, trz_addr address, uint64_t s
 
 uint64_t world_random_size(struct actor *a);
 const char *world_allocate(struct actor *a);
+
+/* On a stream that has been entered. */
+const char *world_allocate_on(struct actor *a, uint64_t size, unsigned stream);
 const char *world_free_any(struct actor *a);
 const char *world_free_one(struct actor *a, struct live *l, bool *done);
+
+/* Frees a busy block in the order of its stream, which has been entered, or is about to be captured. */
+const char *world_free_here(struct actor *a, struct live *l);
 const char *world_free_elsewhere(struct actor *a);
 const char *world_free_in_callback(struct actor *a);
 const char *world_lend(struct actor *a);
@@ -139,6 +145,12 @@ const char *world_replace_stream(struct actor *a);
 /* Makes the work that `to` gets from now on wait for the work that `from` has. */
 const char *world_order(struct world *w, unsigned from, unsigned to);
 
+/* Records a mark, an event that is NULL at first, where a stream is now; makes the work that a stream gets from now on
+ * wait for a mark, if there is one; and ends a mark. */
+const char *world_mark(struct world *w, unsigned stream, trz_event *mark);
+const char *world_follow(struct world *w, trz_event mark, unsigned stream);
+const char *world_end_mark(struct world *w, trz_event *mark);
+
 const char *world_signal(struct actor *a);
 const char *world_heed(struct actor *a);
 const char *world_signal_abroad(struct actor *a);
@@ -149,14 +161,17 @@ const char *world_end_signals(struct world *w);
 
 /* ---- world_pool.c ---- */
 
-/* Notes that a stream uses a pool's memory outside of graphs. */
-void world_note_user(struct world *w, unsigned pool, unsigned stream);
+/* Notes that a stream uses a pool's memory; in the actor's capture, or outside. */
+void world_note_user(struct actor *a, unsigned pool, unsigned stream);
 
 /* Notes that a stream waits for work of another one. */
 void world_note_wait(struct world *w, unsigned stream);
 
 /* The number of the actor that has the pool; 0: none any more. */
 unsigned world_owner_of(struct world *w, unsigned pool);
+
+/* The actor's pool with this id; NULL: it has none. */
+struct world_pool *world_own_pool(struct actor *a, unsigned pool);
 
 /* The id of the pool that an allocation on the stream must come from, or 0. */
 unsigned world_expected_pool(struct actor *a, unsigned stream);
@@ -165,12 +180,15 @@ unsigned world_expected_pool(struct actor *a, unsigned stream);
 unsigned world_pool_of(struct world *w, trz_addr address);
 
 const char *world_make_pool(struct actor *a);
+
+/* Makes a pool in this place, unless there is one. */
+const char *world_make_pool_in(struct actor *a, struct world_pool *p);
 const char *world_drop_pool(struct actor *a);
 const char *world_drop_one(struct actor *a, struct world_pool *p);
 const char *world_allocate_from_pool(struct actor *a);
 
-/* Allocates from a pool without graphs, on a stream that has been entered or is about to be captured. */
-const char *world_pool_alloc(struct actor *a, struct world_pool *p, unsigned stream);
+/* Allocates from a pool, on a stream that has been entered or is about to be captured. */
+const char *world_pool_alloc(struct actor *a, struct world_pool *p, uint64_t size, unsigned stream);
 const char *world_divert(struct actor *a);
 const char *world_undivert(struct actor *a);
 const char *world_checkpoint(struct actor *a);
@@ -183,9 +201,11 @@ const char *world_pool_release(struct actor *a, struct world_pool *p);
 /* ---- world_graph.c ---- */
 
 const char *world_begin_capture(struct actor *a);
+const char *world_begin_capture_in(struct actor *a, struct world_pool *p);
 const char *world_capture_step(struct actor *a);
 const char *world_end_capture(struct actor *a);
 const char *world_capture_at_once(struct actor *a);
+const char *world_capture_series(struct actor *a);
 const char *world_launch(struct actor *a);
 
 /* Whether the pool has a graph with a lower number, which may use memory allocated later as its own. */
@@ -210,6 +230,9 @@ const char *world_enable_peer(struct actor *a);
 const char *world_read_by_peer(struct actor *a);
 
 /* ---- world_actions.c ---- */
+
+/* The host waits for a stream that has been entered. */
+const char *world_await(struct actor *a, unsigned stream);
 
 /* One event, without the checks. */
 const char *world_act(struct actor *a);

@@ -12,20 +12,34 @@
 
 /* ---- finding ------------------------------------------------------------------------------------------ */
 
+static bool captures(const struct actor *a, unsigned stream)
+{
+	bool any = false;
+	for (unsigned i = 0; i < a->capture.lane_count; i++)
+		any |= a->capture.lanes[i] == stream;
+	return any;
+}
+
+/* What is done before a capture, on a stream that it is about to capture, is no concern of its graph's launches. */
+static void note_in(const struct actor *a, struct world_pool *p, unsigned stream)
+{
+	bool ours = captures(a, stream);
+	atomic_fetch_or(&p->lately, 1u << stream);
+	atomic_fetch_or(&p->served, 1u << stream);
+	for (int i = 0; i < WORLD_GRAPHS && !(ours && a->capture.begun); i++)
+		if (!ours || a->capture.graph != &a->graphs[i])
+			atomic_fetch_or(&p->since[i], 1u << stream);
+}
+
 /* If the pool has gone, or another has taken its place, this notes at worst too many users. Memory, and its pool's id
  * in the shadow map, outlive the pool. */
-void world_note_user(struct world *w, unsigned pool, unsigned stream)
+void world_note_user(struct actor *a, unsigned pool, unsigned stream)
 {
+	struct world *w = a->w;
 	for (unsigned i = 0; i < w->actor_count; i++)
-		for (int k = 0; k < WORLD_POOLS; k++) {
-			struct world_pool *p = &w->actors[i].pools[k];
-			if (atomic_load(&p->lately) >> stream & atomic_load(&p->served) >> stream & 1)
-				continue;
-			if (p->id == pool) {
-				atomic_fetch_or(&p->lately, 1u << stream);
-				atomic_fetch_or(&p->served, 1u << stream);
-			}
-		}
+		for (int k = 0; k < WORLD_POOLS; k++)
+			if (atomic_load(&w->actors[i].pools[k].id) == pool)
+				note_in(a, &w->actors[i].pools[k], stream);
 }
 
 void world_note_wait(struct world *w, unsigned stream)
@@ -42,6 +56,14 @@ unsigned world_owner_of(struct world *w, unsigned pool)
 			if (pool && atomic_load(&w->actors[i].pools[k].id) == pool)
 				return i + 1;
 	return 0;
+}
+
+struct world_pool *world_own_pool(struct actor *a, unsigned pool)
+{
+	for (int k = 0; k < WORLD_POOLS; k++)
+		if (pool && a->pools[k].pool && a->pools[k].id == pool)
+			return &a->pools[k];
+	return NULL;
 }
 
 /* This can only be told if actors take turns. */
@@ -76,9 +98,13 @@ unsigned world_pool_of(struct world *w, trz_addr address)
 
 const char *world_make_pool(struct actor *a)
 {
+	return world_make_pool_in(a, &a->pools[below(a, WORLD_POOLS)]);
+}
+
+const char *world_make_pool_in(struct actor *a, struct world_pool *p)
+{
 	struct world *w = a->w;
 	trz_pool_info info;
-	struct world_pool *p = &a->pools[below(a, WORLD_POOLS)];
 	if (p->pool)
 		return NULL;
 	MUST(w, trz_pool_create(w->heap, &p->pool));
@@ -87,7 +113,10 @@ const char *world_make_pool(struct actor *a)
 	p->ours = true;
 	p->captured = p->filtered = false;
 	p->graphs_made = 0;
-	atomic_store(&p->users, 0);
+	p->origin = -1;
+	for (int i = 0; i < WORLD_GRAPHS; i++)
+		atomic_store(&p->since[i], 0);
+	p->launched = NULL;
 	atomic_store(&p->lately, 0);
 	atomic_store(&p->served, 0);
 	return NULL;
@@ -108,9 +137,10 @@ const char *world_pool_release(struct actor *a, struct world_pool *p)
 	if (last)
 		world_forget_note(p);
 	MUST(w, trz_pool_release(w->heap, p->pool));
-	if (last)
-		p->pool = NULL;
-	return NULL;
+	if (!last)
+		return NULL;
+	p->pool = NULL;
+	return world_end_mark(w, &p->launched);
 }
 
 static struct world_pool *any_pool(struct actor *a)
@@ -134,15 +164,12 @@ const char *world_drop_pool(struct actor *a)
 	return world_drop_one(a, p);
 }
 
-const char *world_pool_alloc(struct actor *a, struct world_pool *p, unsigned stream)
+const char *world_pool_alloc(struct actor *a, struct world_pool *p, uint64_t size, unsigned stream)
 {
 	struct world *w = a->w;
-	bool done;
 	void *out = w;
-	struct live l, asked = {.requested = world_random_size(a), .stream = stream};
-	TRY(world_join(a, atomic_load(&p->users), stream, &done));  /* for launches of destroyed graphs */
-	if (!done)
-		return NULL;
+	struct live l, asked = {.requested = size, .stream = stream};
+	TRY(world_follow(w, p->launched, stream));
 	world_arm(a);
 	trz_status status = trz_pool_alloc(w->heap, p->pool, asked.requested, 0, handle_of(w, stream), &out);
 	world_disarm(a);
@@ -156,10 +183,10 @@ const char *world_pool_alloc(struct actor *a, struct world_pool *p, unsigned str
 const char *world_allocate_from_pool(struct actor *a)
 {
 	struct world_pool *p = any_pool(a);
-	unsigned stream = p && !p->graphs ? world_enter_any(a) : WORLD_STREAMS;
+	unsigned stream = p ? world_enter_any(a) : WORLD_STREAMS;
 	if (stream == WORLD_STREAMS)
 		return NULL;
-	const char *wrong = world_pool_alloc(a, p, stream);
+	const char *wrong = world_pool_alloc(a, p, world_random_size(a), stream);
 	world_leave(a, stream);
 	return wrong;
 }
@@ -211,6 +238,7 @@ const char *world_undivert(struct actor *a)
 	if (!d.pool->ours && !d.pool->diversions && !d.pool->graphs) {
 		world_forget_note(d.pool);
 		d.pool->pool = NULL;
+		return world_end_mark(w, &d.pool->launched);
 	}
 	return NULL;
 }
@@ -337,7 +365,6 @@ static const char *hold_again(struct actor *a, struct world_pool *p, size_t i)
 	bool done;
 	if (!l.kept)
 		TRY(world_stamp(a, &l, l.stream));
-	atomic_fetch_or(&p->users, 1u << l.stream);
 	if (!l.kept && world_may_be_overwritten(a, p, UINT_MAX))
 		return world_free_one(a, &l, &done);
 	world_give(w, &l);

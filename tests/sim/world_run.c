@@ -150,12 +150,10 @@ static const char *end_captures(struct actor *a, uint64_t arg)
 	return NULL;
 }
 
-/* Ends the pools: no actor is in the way any more, and all work has been waited for. */
+/* No actor is in the way any more, and all work has been waited for. */
 static const char *end_pools(struct actor *a, uint64_t arg)
 {
 	(void)arg;
-	for (int i = 0; i < WORLD_POOLS; i++)
-		atomic_store(&a->pools[i].users, 0);
 	for (int i = 0; i < WORLD_EXPORTS; i++)
 		if (a->exports[i].address)
 			TRY(world_end_one_export(a, &a->exports[i]));

@@ -123,16 +123,27 @@ const char *world_grow_one(struct actor *a, struct live *l)
 	return world_stamp(a, l, l->stream);
 }
 
-/* Streams that read a block elsewhere must not see another stamp; if it has moved, its first stream is gone; and a
- * pool's free memory may be its graphs'. */
+/* A pool's free memory may be its graphs', so the new bytes are used after the launches so far. */
+static const char *grow_entered(struct actor *a, struct live *l)
+{
+	const struct world_pool *p = world_own_pool(a, l->pool);
+	if (p) {
+		TRY(world_follow(a->w, p->launched, l->stream));
+		l->graphs = p->graphs_made;
+	}
+	return world_grow_one(a, l);
+}
+
+/* Streams that read a block elsewhere must not see another stamp; and if it has moved, its first stream is gone. */
 const char *world_grow(struct actor *a)
 {
 	struct live l;
 	const char *wrong = NULL;
 	if (!world_take(a, &l))
 		return NULL;
-	if (!l.read_elsewhere && !l.moved && !l.pool && world_enter(a, l.stream)) {
-		wrong = world_grow_one(a, &l);
+	bool reachable = !l.pool || world_own_pool(a, l.pool);
+	if (!l.read_elsewhere && !l.moved && reachable && world_enter(a, l.stream)) {
+		wrong = grow_entered(a, &l);
 		world_leave(a, l.stream);
 	}
 	world_give(a->w, &l);

@@ -70,10 +70,10 @@ static bool is_simple(const struct world *w)
 	return w->vmm && w->actor_count == 1 && !w->graphs && !w->other && !w->faulty;
 }
 
-static const char *allocate_on(struct actor *a, unsigned stream)
+const char *world_allocate_on(struct actor *a, uint64_t size, unsigned stream)
 {
 	struct world *w = a->w;
-	struct live l, asked = {.requested = world_random_size(a), .stream = stream};
+	struct live l, asked = {.requested = size, .stream = stream};
 	uint64_t alignment = below(a, 12) ? 0 : 1ull << below(a, 22);
 	unsigned pool = world_expected_pool(a, stream);
 	void *p = w;
@@ -94,15 +94,14 @@ const char *world_allocate(struct actor *a)
 	unsigned stream = world_enter_any(a);
 	if (stream == WORLD_STREAMS)
 		return NULL;
-	const char *wrong = allocate_on(a, stream);
+	const char *wrong = world_allocate_on(a, world_random_size(a), stream);
 	world_leave(a, stream);
 	return wrong;
 }
 
 /* ---- frees -------------------------------------------------------------------------------------------- */
 
-/* Frees a block in the order of its stream, which has been entered. */
-static const char *free_here(struct actor *a, struct live *l)
+const char *world_free_here(struct actor *a, struct live *l)
 {
 	struct world *w = a->w;
 	TRY(world_verify(a, l, l->stream));
@@ -126,7 +125,7 @@ const char *world_free_one(struct actor *a, struct live *l, bool *done)
 	struct world *w = a->w;
 	*done = true;
 	if (world_enter(a, l->stream)) {
-		const char *wrong = free_here(a, l);
+		const char *wrong = world_free_here(a, l);
 		world_leave(a, l->stream);
 		return wrong;
 	}
@@ -410,14 +409,19 @@ static void give_all_of(struct world *w, unsigned stream, unsigned to)
 	pthread_mutex_unlock(&w->lock);
 }
 
+static void replace_in(atomic_uint *set, unsigned from, unsigned to)
+{
+	if (atomic_fetch_and(set, ~(1u << from)) >> from & 1)
+		atomic_fetch_or(set, 1u << to);
+}
+
 static void replace_user(struct world *w, unsigned from, unsigned to)
 {
 	for (unsigned i = 0; i < w->actor_count; i++)
 		for (int k = 0; k < WORLD_POOLS; k++) {
 			struct world_pool *p = &w->actors[i].pools[k];
-			if (atomic_load(&p->users) >> from & 1)
-				atomic_fetch_or(&p->users, 1u << to);
-			atomic_fetch_and(&p->users, ~(1u << from));
+			for (int g = 0; g < WORLD_GRAPHS; g++)
+				replace_in(&p->since[g], from, to);
 			if (atomic_load(&p->served) >> from & 1)
 				atomic_fetch_or(&p->served, 1u << to | WORLD_GONE);
 		}
