@@ -27,9 +27,12 @@ enum {
 	BURST_PART = 50              /* a burst is such a part of what is reserved, allocated in a row without a free */
 };
 
-/* Many heaps never hold more than EARLY_HEAP. Their tiles are no longer than the request, but EARLY_TILE at least. */
-#define EARLY_HEAP ((uint64_t)64 << 20)
-#define EARLY_TILE ((uint64_t)4 << 20)
+/* A tile is at most such a part of its heap, or EARLY_TILE. In heaps below EARLY_HEAP, which many never leave, it is no
+ * longer than what is missing either, but EARLY_LEAST at least (docs/decisions/0024-small-programs.md). */
+enum { EARLY_PARTS = 32 };
+#define EARLY_TILE ((uint64_t)8 << 20)
+#define EARLY_LEAST ((uint64_t)4 << 20)
+#define EARLY_HEAP (EARLY_PARTS * EARLY_TILE)
 
 /* With TIGHT_LEFT left, tiles are at most TIGHT_TILE, in a burst TIGHT_BURST times that; with less left, less, by the
  * square (docs/decisions/0010-tiles-on-a-tight-device.md). */
@@ -256,6 +259,15 @@ bool policy_is_nearly_full(const trz_heap *h, uint64_t reserved)
 	return left_of(min_u64(counter_get(&h->attainable), heap_limit(h)), reserved) < reserved / NEARLY_FULL;
 }
 
+/* The largest tile of large memory in a heap that will then have so much reserved. */
+static uint64_t early_tile(const trz_heap *h, uint64_t missing, uint64_t reserved)
+{
+	uint64_t size = max_u64(reserved / EARLY_PARTS, EARLY_TILE);
+	if (reserved < EARLY_HEAP)
+		size = min_u64(size, max_u64(missing, EARLY_LEAST));
+	return align_up(size, h->driver.granule);
+}
+
 /* In a burst, which prefers tiles of `size`, a tile ends with the block that it is made for: one that two blocks share
  * is free only when both are. What a long block must share with the next, the rest of a granule, is a tile of its
  * own. */
@@ -279,8 +291,8 @@ uint64_t policy_next_tile(const trz_heap *h, const struct demand *d, uint64_t mi
 		return 0;
 	if (d->effort >= EFFORT_ALL)
 		return min_u64(missing, h->config.tile_size);
-	if (d->kind == LARGE && reserved < EARLY_HEAP)
-		size = min_u64(size, align_up(max_u64(d->bytes, EARLY_TILE), h->driver.granule));
+	if (d->kind == LARGE)
+		size = min_u64(size, early_tile(h, missing, reserved + missing));
 	if (d->kind == LARGE && is_burst(h, reserved))
 		size = ending_tile(h, d, missing, size);
 	return size <= left ? size : min_u64(missing, left);
