@@ -209,15 +209,28 @@ struct block *fit_next(const struct fit *f, const struct block *b)
 }
 
 /* Walks the whole index as fit_next does, so that a broken tree shows as blocks out of order. */
+/* Most words are of empty buckets, and a heap of many lanes has many of them. */
+static bool word_matches(const struct fit *f, unsigned word)
+{
+	static struct block *const none[64];
+	struct block *const *root = &f->root[64 * word];
+	if (!f->used[word])
+		return memcmp(root, none, sizeof none) == 0;
+	for (unsigned i = 0; i < 64; i++)
+		if (!root[i] != !(f->used[word] >> i & 1))
+			return false;
+	return true;
+}
+
 const char *fit_check(const struct fit *f)
 {
 	uint64_t bytes = 0, size = 0;
-	for (unsigned bucket = 0; bucket < FIT_BUCKETS; bucket++)
-		if (!f->root[bucket] != !(f->used[bucket / 64] >> bucket % 64 & 1))
+	for (unsigned word = 0; word < FIT_WORDS; word++) {
+		if (!word_matches(f, word))
 			return "a bucket's bit does not match whether it is empty";
-	for (unsigned word = 0; word < FIT_WORDS; word++)
 		if (!f->used[word] != !(f->words >> word & 1))
 			return "a word's bit does not match whether it has any";
+	}
 	for (const struct block *b = fit_find(f, 0); b; b = fit_next(f, b)) {
 		if (b->state != BLOCK_FREE)
 			return "a block in the index is not free";
