@@ -175,9 +175,9 @@ TRZ_API trz_status trz_free(trz_heap *heap, void *ptr);
 
 /* As trz_free, but in the order of `stream`: the caller guarantees that work enqueued on `stream` from now on comes
  * after every use of the memory, on any stream, and after all work enqueued on the allocation's stream before the
- * allocation. The memory is reusable on `stream` at once, and elsewhere when `stream` has passed this point. If it is
- * being captured, only the capture's own work need be ordered so: the memory is not reused before what the allocation's
- * stream does outside of the capture has completed.
+ * allocation. The memory is reusable on `stream` at once, and elsewhere when `stream` has passed this point.
+ * If `stream` is being captured, it is enough that the capture's own work is ordered so: memory that this capture has
+ * not allocated is reused only when what the allocation's stream had done outside of the capture has completed.
  * Errors: as trz_free; NOT_PERMITTED (in a host function, on a stream that is new to the heap), DRIVER. */
 TRZ_API trz_status trz_free_on(trz_heap *heap, void *ptr, trz_stream stream);
 
@@ -345,9 +345,9 @@ TRZ_API trz_status trz_pool_begin(trz_heap *heap, trz_pool *pool, trz_pool_filte
  * launches. From this call until a stream is part of the capture, the program must not enqueue work on it that uses
  * memory of the pool, nor make it wait for such work. If the streams have by then completed all work enqueued before
  * the call, the capture reuses all free memory of the pool, including memory freed in the capture. Otherwise it reuses
- * only memory whose work has completed, and what captures of the same stream alone have used and freed; so it does on a
- * stream that allocates from the pool between this call and its capture. So synchronize first, as PyTorch does, if the
- * pool also serves work outside of captures.
+ * only memory whose work has completed, and what captures of the same stream alone have used and freed; so it does on
+ * a stream that allocates from the pool, or grows an allocation of it, between this call and its capture. So
+ * synchronize first, as PyTorch does, if the pool also serves work outside of captures.
  * Calls the driver: an event record on each stream that has memory of the pool. Errors: HOST_MEMORY, INVALID_ARGUMENT
  * (the legacy default stream cannot be captured). */
 TRZ_API trz_status trz_pool_begin_capture(trz_heap *heap, trz_pool *pool, trz_stream stream);

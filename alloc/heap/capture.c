@@ -142,7 +142,7 @@ void heap_note_capture(trz_heap *h, struct stream *s, uint64_t capture)
 		leave_detours(h, s, capture);
 		begin(h, s, capture);
 	}
-	if (atomic_load_explicit(&s->unsettled, memory_order_relaxed)) {
+	if (atomic_load_explicit(&s->unsettled, memory_order_relaxed) && s->begun.sequence != NEVER_SETTLES) {
 		heap_poll(h);
 		heap_lock(h);
 		bool settled = has_settled_locked(s);

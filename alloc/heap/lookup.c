@@ -95,17 +95,33 @@ trz_status heap_stream_of_user(trz_heap *h, trz_stream handle, struct stream **o
 	return status == TRZ_ERROR_NOT_PERMITTED ? enter_unasked(h, handle, status, out) : status;
 }
 
+/* In a host function the driver does not answer, and the stream is in no capture. */
+static trz_status ask_capture(trz_heap *h, const struct stream *s, trz_stream handle, struct capture *capture)
+{
+	trz_status status = driver_stream_capture(&h->driver, s->events->context, handle, &capture->status, &capture->id);
+	if (status != TRZ_OK)
+		*capture = (struct capture){.status = TRZ_CAPTURE_NONE};
+	return status == TRZ_ERROR_NOT_PERMITTED ? TRZ_OK : status;
+}
+
 trz_status heap_stream_of_freer(trz_heap *h, trz_stream handle, struct stream **out, struct capture *capture)
 {
 	struct asked asked;
+	*capture = (struct capture){.status = TRZ_CAPTURE_NONE};
 	trz_status status = heap_ask_stream(h, handle, &asked);
-	if (status == TRZ_OK && !asked.has_capture && !is_legacy(handle))
-		status = driver_stream_capture(&h->driver, h->driver.context, handle, &asked.capture.status, &asked.capture.id);
 	if (status == TRZ_OK)
 		status = heap_stream_asked(h, handle, &asked, out);
-	*capture = asked.capture;
-	if (status != TRZ_ERROR_NOT_PERMITTED)
+	if (status == TRZ_ERROR_NOT_PERMITTED)
+		return enter_unasked(h, handle, status, out);
+	if (status != TRZ_OK || is_legacy(handle))
 		return status;
-	*capture = (struct capture){.status = TRZ_CAPTURE_NONE};
-	return enter_unasked(h, handle, status, out);
+	if (asked.has_capture)
+		*capture = asked.capture;
+	else
+		status = ask_capture(h, *out, handle, capture);
+	if (status == TRZ_OK)
+		return TRZ_OK;
+	heap_leave_stream(*out, handle);
+	*out = NULL;
+	return heap_stream_not_asked(handle, status);
 }

@@ -37,7 +37,7 @@ struct block {
 		struct {                 /* BLOCK_LIVE, BLOCK_PENDING, BLOCK_ENDED */
 			uint64_t requested;
 			union {
-				struct use *uses;         /* live: other streams that use it */
+				struct use *uses;         /* live: streams that use it beside the one that will free it */
 				uint64_t ended_sequence;  /* ended: its ticket in the home's order, once it is free */
 			};
 			uint64_t frames;     /* the number of the stack that allocated it; 0: none */

@@ -44,11 +44,13 @@ struct capture {
 	uint64_t id;
 };
 
+#define NEVER_SETTLES UINT64_MAX  /* no ticket gets there */
+
 /* The announcement of a capture, as a stream has noted it (capture.c). */
 struct announcement {
 	uint64_t number;             /* among the heap's announcements; 0: there is none */
-	uint64_t sequence;           /* the stream's ticket, taken then; 0: it had no memory of the pool; UINT64_MAX: it has
-	                              * been given some since */
+	uint64_t sequence;           /* the stream's ticket, taken then; 0: it had no memory of the pool; NEVER_SETTLES: it
+	                              * has been given some since */
 };
 
 struct stream {

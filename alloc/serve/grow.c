@@ -293,8 +293,11 @@ static trz_status grow_slow(trz_heap *h, trz_addr address, uint64_t size, enum t
 	struct block *b = serve_block_locked(h, address);
 	struct lane *l = b && !b->window->foreign ? b->home : NULL;
 	struct pool *p = hold_pool_locked(l);
-	if (p && taking == TAKE_OWN)
+	if (p && taking == TAKE_OWN) {
+		if (p->announced)
+			heap_void_announcement_locked(h, l->stream);
 		b = leave_captures_locked(h, p, l->stream, address);
+	}
 	if (l && b && !b->window->dedicated)
 		adopt_locked(h, b);
 	trz_status status = grow_locked(h, address, size, taking);

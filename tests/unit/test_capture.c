@@ -612,6 +612,28 @@ static void test_tiles_gathered_after_the_announcement_are_not_for_the_capture(v
 	scene_close(&c);
 }
 
+/* What an allocation of the pool grows into then is not, either. */
+static void test_a_block_that_grows_after_the_announcement_leaves_nothing_for_the_capture(void **state)
+{
+	(void)state;
+	struct scene c;
+	scene_open(&c);
+	void *p = scene_alloc(&c, MIB(2));
+	assert_ok(trz_pool_begin_capture(c.r.heap, c.pool, c.stream));
+	rig_sync(&c.r);
+	void *used = rig_alloc(&c.r, MIB(64), c.stream);
+	use_for_long(&c, used, MIB(64));
+	rig_free(&c.r, used);
+	uint64_t gathered = rig_stat(&c.r, "tiles_gathered");
+	assert_ok(trz_grow(c.r.heap, p, MIB(38) + KIB(256)));
+	assert_true(rig_stat(&c.r, "tiles_gathered") > gathered);
+	assert_ok(sim_capture_begin(c.r.s, c.r.c, c.stream, TRZ_CAPTURE_GLOBAL));
+	rig_free(&c.r, scene_capture(&c, MIB(1) + KIB(256)));
+	scene_end(&c);
+	rig_free(&c.r, p);
+	scene_close(&c);
+}
+
 /* A slab in use when its capture ends: the program uses the slots that the capture has freed, and they do not serve the
  * next capture before that has passed. */
 static void test_slots_beside_what_a_graph_keeps(void **state)
@@ -769,6 +791,7 @@ int main(void)
 		cmocka_unit_test(test_what_the_program_uses_is_no_longer_for_captures),
 		cmocka_unit_test(test_tiles_that_the_program_uses_are_not_for_captures),
 		cmocka_unit_test(test_tiles_gathered_after_the_announcement_are_not_for_the_capture),
+		cmocka_unit_test(test_a_block_that_grows_after_the_announcement_leaves_nothing_for_the_capture),
 		cmocka_unit_test(test_slots_beside_what_a_graph_keeps),
 		cmocka_unit_test(test_a_block_grows_into_what_a_capture_has_left),
 		cmocka_unit_test(test_a_capture_that_begins_meanwhile),
