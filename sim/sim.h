@@ -79,8 +79,8 @@ typedef struct sim_config {
 	                              * devices, capacity, withheld and granularity count instead of those here; 0: a new
 	                              * machine. The caller keeps and closes it */
 	bool timed;                  /* sim_host_ticks works, at the cost of two readings of the host's clock per call */
-	bool host_faults;            /* the host may not read or write what `map` made: so that needs no host mapping until
-	                              * work uses it */
+	bool host_faults;            /* the host may not read or write what `map` made, nor read stamps in plain memory: so
+	                              * neither needs host memory or a host mapping until work other than stamps uses it */
 	bool poison;                 /* fresh physical memory holds garbage instead of zeros (makes it resident) */
 	bool continue_on_violation;  /* count and describe violations instead of aborting */
 	bool answer_misuse;          /* the machine runs programs, which make mistakes: a call that a driver refuses by
@@ -187,9 +187,9 @@ trz_status sim_copy(sim *s, trz_context c, trz_stream st, uint64_t to, uint64_t 
  * rights of each side's own device instead. */
 trz_status sim_copy_peer(sim *s, trz_context c, trz_stream st, uint64_t to, uint64_t from, uint64_t size);
 
-/* Writes a pattern of `unit` bytes (1, 2 or 4) `count` times. */
+/* Writes a pattern of `unit` bytes (1, 2, 4 or 8) `count` times. */
 trz_status sim_fill_pattern(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t count,
-                            uint32_t pattern, unsigned unit);
+                            uint64_t pattern, unsigned unit);
 
 /* A copy that reads its source like any other but writes zeros. */
 trz_status sim_copy_blank(sim *s, trz_context c, trz_stream st, uint64_t to, uint64_t from, uint64_t size);

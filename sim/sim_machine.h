@@ -328,7 +328,6 @@ struct sim {
 	struct sim_stream *starved;
 	uint64_t stream_ids, event_numbers, order, tick, unfinished;
 	uint64_t searches;          /* for an order of streams, so far */
-	unsigned looks;             /* of a blocked host at a value, since an item has run */
 	uint64_t schedule_seed, sync_seed, fault_seed;
 	uint32_t (*mark)(void);     /* the meetings'; NULL: there has been none */
 
@@ -563,7 +562,7 @@ trz_status sim_drain(sim *s, int device);
 /* sim_stamp.c */
 void sim_stamp_execute(sim *s, const struct sim_stream *st, const struct sim_work *w);
 /* Puts what stamps have written beside the memory into it; from here on they write into it. */
-void sim_stamps_settle(sim *s, struct sim_phys *p);
+void sim_stamps_settle(const sim *s, struct sim_phys *p);
 
 /* sim_copy.c: the addresses may be the device's or the host's; zeros become holes of the memory file, and holes are not
  * read. Device memory is mapped and accessible. */

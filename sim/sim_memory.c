@@ -5,10 +5,10 @@
  *
  * The table by granule is authoritative; every access of simulated work is checked against it. The host's
  * page tables follow it for programs that dereference device addresses: the window is PROT_NONE, a mapping
- * becomes present with its first access rights (under host_faults with its first use by work), and ends with
- * its unmap. Mappings that follow one another in the memfd, too, share one host mapping. The kernel limits how many
- * of those a process may have (vm.max_map_count); that limit says nothing about device memory, so reaching it is
- * a violation of its own.
+ * becomes present with its first access rights (under host_faults with its first use by work, stamps left out), and
+ * ends with its unmap. Mappings that follow one another in the memfd, too, share one host mapping. The kernel limits
+ * how many of those a process may have (vm.max_map_count); that limit says nothing about device memory, so reaching it
+ * is a violation of its own.
  */
 #include "sim_machine.h"
 

@@ -81,7 +81,6 @@ static void pass_time(struct sim_stream *st, const struct sim_work *w)
 static void run_head(sim *s, struct sim_stream *st)
 {
 	const struct sim_work *w = sim_head(st);
-	s->looks = 0;
 	sim_overlap_enter(s, st, w);
 	if (w->kind != SIM_WORK_MEET || sim_meet_pending(w))
 		pass_time(st, w);
@@ -211,13 +210,14 @@ static bool await_others(sim *s, const struct sim_stream *needed, uint32_t mark)
 	return false;
 }
 
-/* Waits a moment for a value that another thread may write; false: the needed stream waits for none, or nobody has. */
-static bool await_value(sim *s, const struct sim_stream *needed)
+/* Waits a moment for a value that another thread may write; false: the needed stream waits for none, or nobody has.
+ * `looks`: so far, since an item has run. */
+static bool await_value(sim *s, const struct sim_stream *needed, unsigned *looks)
 {
 	enum { MOST_LOOKS = 50000 };
 	const struct timespec a_moment = {.tv_nsec = 200000};
 	const struct sim_work *w = sim_head(needed);
-	if (needed->completed == needed->enqueued || w->kind != SIM_WORK_SPIN || w->flag || s->looks++ >= MOST_LOOKS)
+	if (needed->completed == needed->enqueued || w->kind != SIM_WORK_SPIN || w->flag || (*looks)++ >= MOST_LOOKS)
 		return false;
 	pthread_mutex_unlock(&s->lock);
 	nanosleep(&a_moment, NULL);
@@ -235,7 +235,7 @@ static struct sim_stream *needed_for(const sim *s, struct sim_stream *st)
 
 /* Runs one item on the way to what the host waits for; false: a deadlock. LIFO and STARVE run only the needed item,
  * RANDOM mixes others in, FIFO keeps to its order. */
-static bool step_towards(sim *s, struct sim_stream *target)
+static bool step_towards(sim *s, struct sim_stream *target, unsigned *looks)
 {
 	sim_schedule schedule = s->config.schedule;
 	uint32_t mark = s->mark ? s->mark() : 0;
@@ -247,15 +247,17 @@ static bool step_towards(sim *s, struct sim_stream *target)
 		st = pick(s, UINT64_MAX, false);
 	if (!st)
 		return await_other_threads(s) || await_others(s, needed_for(s, target), mark) ||
-		       await_value(s, needed_for(s, target));
+		       await_value(s, needed_for(s, target), looks);
+	*looks = 0;
 	run_head(s, st);
 	return true;
 }
 
 trz_status sim_block(sim *s, struct sim_stream *st, uint64_t sequence)
 {
+	unsigned looks = 0;
 	while (!sim_passed(st, sequence)) {
-		if (step_towards(s, st))
+		if (step_towards(s, st, &looks))
 			continue;
 		const struct sim_stream *stuck = needed_for(s, st);
 		return sim_violate(s, TRZ_ERROR_DRIVER,

@@ -66,7 +66,7 @@ static bool make_room(struct sim_phys *p)
 	return true;
 }
 
-void sim_stamps_settle(sim *s, struct sim_phys *p)
+void sim_stamps_settle(const sim *s, struct sim_phys *p)
 {
 	for (uint64_t i = 0; p->beside && i < p->beside->room; i++) {
 		if (!p->beside->entry[i].place)

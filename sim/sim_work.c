@@ -4,7 +4,9 @@
  */
 #include "sim_machine.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "bits.h"
@@ -69,6 +71,55 @@ bool sim_work_uses(const struct sim_work *w, uint64_t address, uint64_t size)
 	return false;
 }
 
+/* ---- values ----------------------------------------------------------------------------------------- */
+
+static bool compares(sim_comparison how, unsigned bytes, uint64_t found, uint64_t value)
+{
+	uint64_t all = bytes == sizeof(uint32_t) ? UINT32_MAX : UINT64_MAX;
+	switch (how) {
+	case SIM_AT_LEAST:
+		return ((found - value) & all) <= all / 2;
+	case SIM_EQUAL:
+		return ((found ^ value) & all) == 0;
+	case SIM_COMMON_BIT:
+		return (found & value & all) != 0;
+	case SIM_CLEAR_BIT:
+		return (~(found | value) & all) != 0;
+	}
+	return false;
+}
+
+/* false: the program has unmapped the memory that its stream waits on. */
+static bool read_host(const struct sim_work *w, uint64_t *found)
+{
+	struct iovec to = {found, w->size}, from = {(void *)w->address, w->size};
+	if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) == (ssize_t)w->size)
+		return true;
+	if (errno == EFAULT)
+		return false;
+	memcpy(found, (const void *)w->address, w->size);  /* a sandbox forbids the call */
+	return true;
+}
+
+bool sim_value_ready(const sim *s, const struct sim_work *w)
+{
+	uint64_t found = 0;
+	if (w->flag)
+		return __atomic_load_n(w->flag, __ATOMIC_ACQUIRE) != 0;
+	if (!sim_in_window(s, w->address)) {
+		if (!read_host(w, &found))
+			return true;  /* running it says what is wrong */
+	} else {
+		const struct sim_mapping *m = sim_mapping_at(s, w->address);
+		if (!m)
+			return true;  /* as well */
+		sim_stamps_settle(s, m->phys);
+		if (pread(s->memory_fd, &found, w->size, (off_t)(m->phys->offset + (w->address - m->address))) < 0)
+			return true;
+	}
+	return compares((sim_comparison)w->unit, (unsigned)w->size, found, w->tag);
+}
+
 /* ---- execution ------------------------------------------------------------------------------------ */
 
 /* The device whose rights an item needs to reach memory. A copy needs those of the memory's own device for plain
@@ -118,6 +169,16 @@ static void execute_mark(sim *s, const struct sim_stream *st, const struct sim_w
 	e->time_ns = st->now_ns;
 }
 
+static void execute_spin(sim *s, const struct sim_stream *st, const struct sim_work *w)
+{
+	uint64_t found;
+	if (w->flag || sim_in_window(s, w->address) || read_host(w, &found))
+		return;
+	sim_violate(s, TRZ_ERROR_CONTEXT_DEAD, "illegal access by a wait on stream %llu: the host's memory at %#llx is no "
+	            "longer mapped", (unsigned long long)st->id, (unsigned long long)w->address);
+	sim_device_die(s, st->context->device);
+}
+
 void sim_work_execute(sim *s, const struct sim_stream *st, const struct sim_work *w)
 {
 	sim_touch_race(s, st, w);
@@ -131,8 +192,10 @@ void sim_work_execute(sim *s, const struct sim_stream *st, const struct sim_work
 	}
 	if (sim_in_window(s, w->address) && !check_access(s, st, w, w->address))
 		return;
-	if (w->kind == SIM_WORK_SPIN)
+	if (w->kind == SIM_WORK_SPIN) {
+		execute_spin(s, st, w);
 		return;
+	}
 	if (w->kind == SIM_WORK_COPY) {
 		execute_copy(s, st, w);
 	} else if (w->kind == SIM_WORK_FILL) {
@@ -140,41 +203,6 @@ void sim_work_execute(sim *s, const struct sim_stream *st, const struct sim_work
 	} else {
 		sim_stamp_execute(s, st, w);
 	}
-}
-
-/* ---- values ----------------------------------------------------------------------------------------- */
-
-static bool compares(sim_comparison how, unsigned bytes, uint64_t found, uint64_t value)
-{
-	uint64_t all = bytes == sizeof(uint32_t) ? UINT32_MAX : UINT64_MAX;
-	switch (how) {
-	case SIM_AT_LEAST:
-		return ((found - value) & all) <= all / 2;
-	case SIM_EQUAL:
-		return ((found ^ value) & all) == 0;
-	case SIM_COMMON_BIT:
-		return (found & value & all) != 0;
-	case SIM_CLEAR_BIT:
-		return (~(found | value) & all) != 0;
-	}
-	return false;
-}
-
-bool sim_value_ready(const sim *s, const struct sim_work *w)
-{
-	uint64_t found = 0;
-	if (w->flag)
-		return __atomic_load_n(w->flag, __ATOMIC_ACQUIRE) != 0;
-	if (!sim_in_window(s, w->address)) {
-		found = w->size == sizeof(uint32_t) ? __atomic_load_n((const uint32_t *)w->address, __ATOMIC_ACQUIRE)
-		                                    : __atomic_load_n((const uint64_t *)w->address, __ATOMIC_ACQUIRE);
-	} else {
-		const struct sim_mapping *m = sim_mapping_at(s, w->address);
-		off_t at = m ? (off_t)(m->phys->offset + (w->address - m->address)) : 0;
-		if (!m || pread(s->memory_fd, &found, w->size, at) < 0)
-			return true;  /* running it says what is wrong */
-	}
-	return compares((sim_comparison)w->unit, (unsigned)w->size, found, w->tag);
 }
 
 /* ---- time ----------------------------------------------------------------------------------------- */
@@ -253,7 +281,7 @@ trz_status sim_copy_peer(sim *s, trz_context c, trz_stream st, uint64_t to, uint
 }
 
 trz_status sim_fill_pattern(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t count,
-                            uint32_t pattern, unsigned unit)
+                            uint64_t pattern, unsigned unit)
 {
 	struct sim_work work = {
 		.kind = SIM_WORK_FILL, .address = address, .size = count * unit, .tag = pattern, .unit = (uint8_t)unit,

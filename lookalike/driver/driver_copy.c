@@ -311,7 +311,7 @@ cuda_result cuMemcpyPeer(cuda_addr to, void *to_context, cuda_addr from, void *f
 
 struct host_fill {
 	unsigned char *address;
-	uint32_t pattern;
+	uint64_t pattern;
 	unsigned unit;
 	size_t count;
 };
@@ -334,13 +334,13 @@ static trz_status fill_pinned(trz_context context, void *stream, struct host_fil
 	return sim_host(look.sim, context, stream, fill_host, kept);
 }
 
-cuda_result look_fill(cuda_addr address, uint32_t pattern, unsigned unit, size_t count, void *stream, bool wait)
+cuda_result look_fill(cuda_addr address, uint64_t pattern, unsigned unit, size_t count, void *stream, bool wait)
 {
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	if (count == 0)
 		return TRZ_CUDA_SUCCESS;
-	LOOK_NEED(address % unit == 0 && is_whole(address, count * unit), INVALID_VALUE);
+	LOOK_NEED(count <= SIZE_MAX / unit && address % unit == 0 && is_whole(address, count * unit), INVALID_VALUE);
 	look_note_work(context, stream);
 	uint64_t start, size;
 	unsigned flags;

@@ -163,7 +163,7 @@ struct look_piece {
 	bool to_device, from_device; /* the call says that this side is the device's; pinned memory is, too */
 };
 cuda_result look_copy_piece(const struct look_piece *p, void *stream, bool wait);
-cuda_result look_fill(cuda_addr address, uint32_t pattern, unsigned unit, size_t count, void *stream, bool wait);
+cuda_result look_fill(cuda_addr address, uint64_t pattern, unsigned unit, size_t count, void *stream, bool wait);
 
 /* driver_rows.c: a copy described as for cuMemcpy3D; `peer`: as for cuMemcpy3DPeer. */
 cuda_result look_copy_rows(const struct cuda_copy_3d *c, bool peer, void *stream, bool wait);

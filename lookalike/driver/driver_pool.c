@@ -35,10 +35,10 @@ struct pool_block {
 	uint64_t counted;            /* how much of its size counts as used, a multiple of 512; 0: it is free */
 };
 
-/* Invariant: `used` is the sum of its blocks' `counted`, `reserved` that of their sizes. A graph's blocks are used. A
- * destroyed pool lasts until its blocks have ended. */
 enum reuse { FOLLOW_EVENTS, OPPORTUNISTIC, INTERNAL_DEPENDENCIES, RULES };
 
+/* Invariant: `used` is the sum of its blocks' `counted`, `reserved` that of their sizes. A graph's blocks are used. A
+ * destroyed pool lasts until its blocks have ended. */
 struct look_pool {
 	LIST_ENTRY(look_pool) link;
 	int device;

@@ -402,10 +402,7 @@ cuda_result cuStreamAddCallback(void *stream, void (*function)(void *, cuda_resu
 static cuda_result write_value(void *stream, cuda_addr address, uint64_t value, unsigned bytes)
 {
 	LOOK_NEED(trz_lookalike_is_known_to_device(address) && address % bytes == 0, INVALID_VALUE);
-	cuda_result result = look_fill(address, (uint32_t)value, sizeof(uint32_t), 1, stream, false);
-	if (result == TRZ_CUDA_SUCCESS && bytes > sizeof(uint32_t))
-		result = look_fill(address + sizeof(uint32_t), (uint32_t)(value >> 32), sizeof(uint32_t), 1, stream, false);
-	return result;
+	return look_fill(address, value, bytes, 1, stream, false);
 }
 
 /* The flag to flush remote writes makes no difference: memory is coherent here. */

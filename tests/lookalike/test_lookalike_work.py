@@ -124,6 +124,28 @@ for attribute in (92, 93, 94, 98, 122, 123):
     assert value.value == 1
 """, work=work, scalars="real")
 
+    def test_a_wait_for_a_value_in_memory_that_is_gone(self):
+        done = run(VALUES + """
+must(driver.cuStreamWaitValue32_v2(a, c_uint64(words[1]), 9, 1))
+must(driver.cuMemFreeHost(c_void_p(words[1])))
+print(runtime.cudaStreamSynchronize(a))
+""", work="late", violations="count", scalars="real")
+        self.assertEqual(done.stdout.split(), ["700"], done.stderr)
+        self.assertIn("illegal access by a wait on stream", done.stderr)
+
+    def test_a_value_of_eight_bytes_is_written_at_once(self):
+        succeed(self, VALUES + """
+write(b, words[0], (1 << 32) - 1)
+must(runtime.cudaStreamSynchronize(b))
+must(driver.cuStreamWaitValue64_v2(a, c_uint64(words[0]), c_uint64(0), 1))
+must(driver.cuStreamWriteValue64_v2(b, c_uint64(words[0]), c_uint64(1 << 32), 0))
+must(runtime.cudaStreamSynchronize(b))
+assert runtime.cudaStreamQuery(a) == 600
+assert download(words[0], 8) == struct.pack("<Q", 1 << 32)
+must(driver.cuStreamWriteValue64_v2(b, c_uint64(words[0]), c_uint64(0), 0))
+must(runtime.cudaStreamSynchronize(a))
+""", work="late", scalars="real")
+
     def test_ordered_program_is_clean_under_every_schedule(self):
         for schedule in ("random", "fifo", "lifo", "starve"):
             for seed in range(5):
