@@ -208,7 +208,6 @@ struct block *fit_next(const struct fit *f, const struct block *b)
 	return b->up ? b->up : first_from(f, b->bucket + 1u);
 }
 
-/* Walks the whole index as fit_next does, so that a broken tree shows as blocks out of order. */
 /* Most words are of empty buckets, and a heap of many lanes has many of them. */
 static bool word_matches(const struct fit *f, unsigned word)
 {
@@ -222,6 +221,7 @@ static bool word_matches(const struct fit *f, unsigned word)
 	return true;
 }
 
+/* Walks the whole index as fit_next does, so that a broken tree shows as blocks out of order. */
 const char *fit_check(const struct fit *f)
 {
 	uint64_t bytes = 0, size = 0;

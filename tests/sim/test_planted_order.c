@@ -393,7 +393,7 @@ static void widen_clean(void)
 static void keep_slab(struct block *b)
 {
 	struct lane *from = b->state == BLOCK_SLAB ? b->home : NULL;
-	if (!from || from->captured)
+	if (!from || from->captured || b->slab->free == slab_all_slots(b->slab))
 		return;
 	struct lane *to = lane_find(from->pool->lanes, from->stream, from->dedicated, true);
 	if (!to)

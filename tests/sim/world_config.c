@@ -82,7 +82,7 @@ static sim_config machine(struct world *w)
 		.capacity = w->capacity,
 		.continue_on_violation = true,
 		.withheld = withheld(w),
-		.host_faults = prng_mix(w->seed + 3) % 2,
+		.host_faults = prng_mix(w->seed + 4) % 2,
 		.no_vmm = !w->vmm && world_below(w, 2),
 		.lenient_rules = (w->waits ? 0 : SIM_RULE_SYNC_MAYBE) | (w->refuses ? 0 : SIM_RULE_HOST_CALLS),
 		.schedule = (sim_schedule)world_below(w, SIM_SCHEDULES),
