@@ -427,6 +427,8 @@ trz_status sim_mapping_hide(sim *s, uint64_t address, uint64_t size);
 trz_status sim_mapping_show(sim *s, uint64_t address, uint64_t size);
 /* The same for a use of the bytes, which then hold all that stamps have written. */
 trz_status sim_bytes_show(sim *s, uint64_t address, uint64_t size);
+/* Reads mapped bytes, shown or not; false: something is not mapped. */
+bool sim_bytes_read(const sim *s, uint64_t address, void *to, uint64_t size);
 void sim_mapping_grant(sim *s, uint64_t address, uint64_t size, uint32_t access);
 void sim_mapping_remove(sim *s, struct sim_mapping *m);
 bool sim_in_window(const sim *s, uint64_t address);

@@ -689,23 +689,27 @@ void sim_maybe_drain(sim *s, int device, bool otherwise)
 		sim_drain(s, device);
 }
 
-bool sim_peek(sim *s, trz_addr address, void *to, uint64_t size)
+bool sim_bytes_read(const sim *s, uint64_t address, void *to, uint64_t size)
 {
-	struct sim_call call = sim_enter(s, SIM_SLOTS);
-	bool seen = true;
-	for (uint64_t done = 0; seen && done < size;) {
+	for (uint64_t done = 0; done < size;) {
 		const struct sim_mapping *m = sim_mapping_at(s, address + done);
-		if (!m) {
-			seen = false;
-			break;
-		}
+		if (!m)
+			return false;
 		sim_stamps_settle(s, m->phys);
 		uint64_t inside = address + done - m->address;
 		uint64_t bytes = min_u64(size - done, m->phys->size - inside);
 		ssize_t got = pread(s->memory_fd, (char *)to + done, bytes, (off_t)(m->phys->offset + inside));
-		seen = got > 0;
-		done += seen ? (uint64_t)got : 0;
+		if (got <= 0)
+			return false;
+		done += (uint64_t)got;
 	}
+	return true;
+}
+
+bool sim_peek(sim *s, trz_addr address, void *to, uint64_t size)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	bool seen = sim_bytes_read(s, address, to, size);
 	sim_leave(&call);
 	return seen;
 }

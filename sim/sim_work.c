@@ -106,17 +106,9 @@ bool sim_value_ready(const sim *s, const struct sim_work *w)
 	uint64_t found = 0;
 	if (w->flag)
 		return __atomic_load_n(w->flag, __ATOMIC_ACQUIRE) != 0;
-	if (!sim_in_window(s, w->address)) {
-		if (!read_host(w, &found))
-			return true;  /* running it says what is wrong */
-	} else {
-		const struct sim_mapping *m = sim_mapping_at(s, w->address);
-		if (!m)
-			return true;  /* as well */
-		sim_stamps_settle(s, m->phys);
-		if (pread(s->memory_fd, &found, w->size, (off_t)(m->phys->offset + (w->address - m->address))) < 0)
-			return true;
-	}
+	bool device = sim_in_window(s, w->address);
+	if (!(device ? sim_bytes_read(s, w->address, &found, w->size) : read_host(w, &found)))
+		return true;  /* running it says what is wrong */
 	return compares((sim_comparison)w->unit, (unsigned)w->size, found, w->tag);
 }
 

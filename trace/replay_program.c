@@ -113,19 +113,14 @@ trz_status program_wait(struct replay_program *p, uint32_t id, trz_stream stream
 	return wait(p, id, stream);
 }
 
-static trz_status sync(struct replay_program *p, uint32_t id)
+trz_status program_event_sync(struct replay_program *p, uint32_t id)
 {
 	const trz_driver *d = sim_driver(p->sim);
 	uint32_t index;
 	if (!map_get(&p->index, id, &index))
 		return TRZ_OK;
-	return program_result(d->event_sync(d->self, p->context, p->events[index]));
-}
-
-trz_status program_event_sync(struct replay_program *p, uint32_t id)
-{
 	sim_leave_out(p->sim, true);
-	trz_status status = sync(p, id);
+	trz_status status = program_result(d->event_sync(d->self, p->context, p->events[index]));
 	sim_leave_out(p->sim, false);
 	return status;
 }

@@ -49,7 +49,7 @@ static void rehome_slab_locked(trz_heap *h, struct slab *s, struct lane *from, s
 		heap_retire_slab_locked(h, s);
 }
 
-static void rehome_block_locked(trz_heap *h, struct block *b, struct lane *to)
+void heap_rehome_block_locked(trz_heap *h, struct block *b, struct lane *to)
 {
 	HEAP_LOCKED(h);
 	struct lane *from = b->home;
@@ -128,7 +128,7 @@ static void hand_over(trz_heap *h, struct window *w, enum handing how)
 		if (to && next && next->state == BLOCK_FREE && next->home == to)
 			next = next->next;  /* that one may join with this */
 		if (to)
-			rehome_block_locked(h, b, to);
+			heap_rehome_block_locked(h, b, to);
 	}
 	heap_unlock(h);
 }

@@ -11,6 +11,9 @@
  * capture stays. */
 void heap_merge_captured_lanes(trz_heap *h, struct pool *p, const struct stream *s, bool all);
 
+/* Gives a block to another lane, of the same stream unless it is free. */
+void heap_rehome_block_locked(trz_heap *h, struct block *b, struct lane *to);
+
 /* Notes what the pools that have ended since the last poll must await. If that took a deputy, asks at once whether it
  * has passed. */
 void heap_end_pools(trz_heap *h);

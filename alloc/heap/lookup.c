@@ -89,38 +89,32 @@ static trz_status enter_unasked(trz_heap *h, trz_stream handle, trz_status statu
 	return TRZ_OK;
 }
 
-trz_status heap_stream_of_user(trz_heap *h, trz_stream handle, struct stream **out)
+static trz_status enter_user(trz_heap *h, trz_stream handle, struct asked *asked, struct stream **out)
 {
-	trz_status status = heap_stream(h, handle, out);
+	trz_status status = heap_ask_stream(h, handle, asked);
+	if (status == TRZ_OK)
+		status = heap_stream_asked(h, handle, asked, out);
 	return status == TRZ_ERROR_NOT_PERMITTED ? enter_unasked(h, handle, status, out) : status;
 }
 
-/* In a host function the driver does not answer, and the stream is in no capture. */
-static trz_status ask_capture(trz_heap *h, const struct stream *s, trz_stream handle, struct capture *capture)
+trz_status heap_stream_of_user(trz_heap *h, trz_stream handle, struct stream **out)
 {
-	trz_status status = driver_stream_capture(&h->driver, s->events->context, handle, &capture->status, &capture->id);
-	if (status != TRZ_OK)
-		*capture = (struct capture){.status = TRZ_CAPTURE_NONE};
-	return status == TRZ_ERROR_NOT_PERMITTED ? TRZ_OK : status;
+	struct asked asked;
+	return enter_user(h, handle, &asked, out);
 }
 
 trz_status heap_stream_of_freer(trz_heap *h, trz_stream handle, struct stream **out, struct capture *capture)
 {
 	struct asked asked;
-	*capture = (struct capture){.status = TRZ_CAPTURE_NONE};
-	trz_status status = heap_ask_stream(h, handle, &asked);
-	if (status == TRZ_OK)
-		status = heap_stream_asked(h, handle, &asked, out);
-	if (status == TRZ_ERROR_NOT_PERMITTED)
-		return enter_unasked(h, handle, status, out);
-	if (status != TRZ_OK || is_legacy(handle))
+	trz_status status = enter_user(h, handle, &asked, out);
+	if (status != TRZ_OK)
 		return status;
-	if (asked.has_capture)
-		*capture = asked.capture;
-	else
-		status = ask_capture(h, *out, handle, capture);
+	status = heap_capture_asked(h, *out, handle, &asked, capture);
 	if (status == TRZ_OK)
 		return TRZ_OK;
+	*capture = (struct capture){.status = TRZ_CAPTURE_NONE};
+	if (status == TRZ_ERROR_NOT_PERMITTED)
+		return TRZ_OK;  /* a host function: the stream is in no capture */
 	heap_leave_stream(*out, handle);
 	*out = NULL;
 	return heap_stream_not_asked(handle, status);

@@ -24,6 +24,17 @@ struct asked {
 /* Asks the driver whether the stream is being captured and, unless it is, for its id. Sets the error text. */
 trz_status heap_ask_stream(trz_heap *h, trz_stream handle, struct asked *out);
 
+/* Which capture the stream is in: the driver's answer, or it is asked now, in the stream's context. The legacy default
+ * stream is in none. */
+static inline trz_status heap_capture_asked(trz_heap *h, const struct stream *s, trz_stream handle,
+                                            const struct asked *asked, struct capture *capture)
+{
+	*capture = asked->capture;
+	if (asked->has_capture || is_legacy(handle))
+		return TRZ_OK;
+	return driver_stream_capture(&h->driver, s->events->context, handle, &capture->status, &capture->id);
+}
+
 /* The stream of a handle, added if it is new, and entered (heap/lookup.h). NO_ROOM, without a text: the stream is new,
  * the table is full, and the caller does not hold the growth lock (`growing`), which it needs to reuse an entry. */
 trz_status heap_find_stream(trz_heap *h, trz_stream handle, const struct asked *asked, bool growing,

@@ -20,13 +20,8 @@
 static trz_status ask_capture(trz_heap *h, struct stream *s, trz_stream stream, const struct asked *asked,
                               struct capture *capture)
 {
-	*capture = asked->capture;
-	if (is_legacy(stream))
-		return TRZ_OK;
-	trz_status status = TRZ_OK;
-	if (!asked->has_capture)
-		status = driver_stream_capture(&h->driver, s->events->context, stream, &capture->status, &capture->id);
-	if (status == TRZ_OK)
+	trz_status status = heap_capture_asked(h, s, stream, asked, capture);
+	if (status == TRZ_OK && !is_legacy(stream))
 		heap_see_capture(h, s, capture);
 	return status;
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "heap/carve.h"
+#include "heap/ends.h"
 #include "heap/heap.h"
 #include "order/pool.h"
 #include "rig.h"
@@ -396,17 +397,8 @@ static void keep_slab(struct block *b)
 	if (!from || from->captured || b->slab->free == slab_all_slots(b->slab))
 		return;
 	struct lane *to = lane_find(from->pool->lanes, from->stream, from->dedicated, true);
-	if (!to)
-		return;
-	struct slab *s = b->slab;
-	heap_call_in_locked(world.heap, from->stream);
-	b->home = s->home = to;
-	from->slabs--;
-	to->slabs++;
-	if (!s->free)
-		return;
-	bin_unlink(&from->bins[s->size_class], s);
-	bin_push(&to->bins[s->size_class], s);
+	if (to)
+		heap_rehome_block_locked(world.heap, b, to);
 }
 
 /* The bug: slabs in use serve the next capture. */

@@ -556,17 +556,19 @@ static void test_what_the_program_uses_is_no_longer_for_captures(void **state)
 	close_captures(&c, graphs, 4);
 }
 
-/* Work of the stream's own on memory of the default pool, in pieces: each is written now, and read once the stream goes
- * on. */
-static void use_for_long(struct scene *c, void *p, size_t size)
+/* Work of the stream's own on 64 MiB of the default pool, in pieces: each is written now, and read once the stream goes
+ * on. The memory is freed before that. */
+static void use_for_long(struct scene *c)
 {
-	trz_addr end = (trz_addr)p + size;
-	for (trz_addr at = (trz_addr)p; at < end; at += KIB(256))
+	void *p = rig_alloc(&c->r, MIB(64), c->stream);
+	trz_addr begin = (trz_addr)p, end = begin + MIB(64);
+	for (trz_addr at = begin; at < end; at += KIB(256))
 		assert_ok(sim_stamp(c->r.s, c->r.c, c->stream, at, KIB(256), 1));
 	rig_sync(&c->r);
 	scene_block(c);
-	for (trz_addr at = (trz_addr)p; at < end; at += KIB(256))
+	for (trz_addr at = begin; at < end; at += KIB(256))
 		assert_ok(sim_verify(c->r.s, c->r.c, c->stream, at, KIB(256), 1));
+	rig_free(&c->r, p);
 }
 
 /* The pool gathers, outside of captures, tiles that the stream's own work still uses. What is left of them is not for a
@@ -577,9 +579,7 @@ static void test_tiles_that_the_program_uses_are_not_for_captures(void **state)
 	struct scene c;
 	sim_graph graphs[2];
 	scene_open(&c);
-	void *used = rig_alloc(&c.r, MIB(64), c.stream);
-	use_for_long(&c, used, MIB(64));
-	rig_free(&c.r, used);
+	use_for_long(&c);
 	capture_one(&c, &graphs[0]);
 	uint64_t gathered = rig_stat(&c.r, "path_gather");
 	void *p = scene_alloc(&c, MIB(38) + KIB(256));
@@ -592,24 +592,28 @@ static void test_tiles_that_the_program_uses_are_not_for_captures(void **state)
 	close_captures(&c, graphs, 2);
 }
 
+/* Begins the announced capture, which takes and gives back what is left beside p, and ends all. */
+static void capture_the_rest(struct scene *c, void *p)
+{
+	assert_ok(sim_capture_begin(c->r.s, c->r.c, c->stream, TRZ_CAPTURE_GLOBAL));
+	rig_free(&c->r, scene_capture(c, MIB(1) + KIB(256)));
+	scene_end(c);
+	rig_free(&c->r, p);
+	scene_close(c);
+}
+
 /* The same between the announcement and the capture: what the pool gathers then is not older than the announcement. */
 static void test_tiles_gathered_after_the_announcement_are_not_for_the_capture(void **state)
 {
 	(void)state;
 	struct scene c;
 	scene_open(&c);
-	void *used = rig_alloc(&c.r, MIB(64), c.stream);
-	use_for_long(&c, used, MIB(64));
-	rig_free(&c.r, used);
+	use_for_long(&c);
 	assert_ok(trz_pool_begin_capture(c.r.heap, c.pool, c.stream));
 	uint64_t gathered = rig_stat(&c.r, "path_gather");
 	void *p = scene_alloc(&c, MIB(38) + KIB(256));
 	assert_true(rig_stat(&c.r, "path_gather") > gathered);
-	assert_ok(sim_capture_begin(c.r.s, c.r.c, c.stream, TRZ_CAPTURE_GLOBAL));
-	rig_free(&c.r, scene_capture(&c, MIB(1) + KIB(256)));
-	scene_end(&c);
-	rig_free(&c.r, p);
-	scene_close(&c);
+	capture_the_rest(&c, p);
 }
 
 /* What an allocation of the pool grows into then is not, either. */
@@ -621,17 +625,11 @@ static void test_a_block_that_grows_after_the_announcement_leaves_nothing_for_th
 	void *p = scene_alloc(&c, MIB(2));
 	assert_ok(trz_pool_begin_capture(c.r.heap, c.pool, c.stream));
 	rig_sync(&c.r);
-	void *used = rig_alloc(&c.r, MIB(64), c.stream);
-	use_for_long(&c, used, MIB(64));
-	rig_free(&c.r, used);
+	use_for_long(&c);
 	uint64_t gathered = rig_stat(&c.r, "tiles_gathered");
 	assert_ok(trz_grow(c.r.heap, p, MIB(38) + KIB(256)));
 	assert_true(rig_stat(&c.r, "tiles_gathered") > gathered);
-	assert_ok(sim_capture_begin(c.r.s, c.r.c, c.stream, TRZ_CAPTURE_GLOBAL));
-	rig_free(&c.r, scene_capture(&c, MIB(1) + KIB(256)));
-	scene_end(&c);
-	rig_free(&c.r, p);
-	scene_close(&c);
+	capture_the_rest(&c, p);
 }
 
 /* A slab in use when its capture ends: the program uses the slots that the capture has freed, and they do not serve the
