@@ -166,6 +166,11 @@ bool call_site_text(const struct call_frame *frames, size_t count, char text[CAL
 	return level >= 0;
 }
 
+void call_frame_text(const struct call_frame *f, char text[CALL_SITE_BYTES])
+{
+	frame_text(f, text, CALL_SITE_BYTES);
+}
+
 void call_stack_text(const struct call_frame *frames, size_t count, char *text, size_t room)
 {
 	size_t used = 0, shown = 0;
@@ -197,6 +202,11 @@ unsigned call_modules(const struct call_frame *frames, size_t count)
 	for (size_t i = 0; i < count; i++)
 		calls += is_call(&frames[i]);
 	return calls;
+}
+
+bool call_is_line_of_program(const struct call_frame *f)
+{
+	return is_program(f);
 }
 
 bool call_is_of_program(const struct call_frame *frames, size_t count)

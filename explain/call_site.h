@@ -24,6 +24,9 @@ int call_site_level(const struct call_frame *frames, size_t count);
 /* "train.py:31 forward": false if nothing is known. */
 bool call_site_text(const struct call_frame *frames, size_t count, char text[CALL_SITE_BYTES]);
 
+/* The same of one frame. */
+void call_frame_text(const struct call_frame *frame, char text[CALL_SITE_BYTES]);
+
 /* The program's lines of a stack, separated by '\n'. */
 void call_stack_text(const struct call_frame *frames, size_t count, char *text, size_t room);
 
@@ -33,7 +36,10 @@ bool call_is_native(const struct call_frame *frame);
 /* How many modules deep the stack is in a model; 0: outside models. */
 unsigned call_modules(const struct call_frame *frames, size_t count);
 
-/* Whether the call site is a line of the program's own Python. */
+/* Whether a frame is a line of the program's own Python. */
+bool call_is_line_of_program(const struct call_frame *frame);
+
+/* Whether the call site is one. */
 bool call_is_of_program(const struct call_frame *frames, size_t count);
 
 /* Whether the stack reads a file of tensors, such as a checkpoint. */

@@ -64,6 +64,7 @@ void evidence_add_growth(struct evidence *e, const struct evidence_growth *growt
 		g->per_step_high += growth->per_step_high;
 		g->live += growth->live;
 		g->goes_on |= growth->goes_on;
+		g->loop = g->loop ? g->loop : growth->loop;
 		g->steps = max_u64(g->steps, growth->steps);
 		return;
 	}
@@ -122,8 +123,10 @@ void evidence_copy(struct evidence *to, const struct evidence *from)
 		to->holders[i].site = moved(from->holders[i].site, from, to);
 		to->holders[i].stack = moved(from->holders[i].stack, from, to);
 	}
-	for (unsigned i = 0; i < from->growth_count; i++)
+	for (unsigned i = 0; i < from->growth_count; i++) {
 		to->growth[i].site = moved(from->growth[i].site, from, to);
+		to->growth[i].loop = moved(from->growth[i].loop, from, to);
+	}
 	for (unsigned i = 0; i < from->rung_count; i++)
 		to->rungs[i].name = moved(from->rungs[i].name, from, to);
 	for (unsigned i = 0; i < from->sharer_count; i++)

@@ -102,6 +102,7 @@ struct evidence_sharer {
 /* Memory of one site that grows with the steps. */
 struct evidence_growth {
 	const char *site;
+	const char *loop;          /* the loop's line that it is allocated for; NULL: unknown, or it is the site */
 	enum evidence_category category;
 	bool leak;                 /* suspected; false: it grows for a better reason */
 	bool overfilled;           /* a list that was emptied before with less in it: no leak */

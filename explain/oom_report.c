@@ -169,9 +169,10 @@ static void say_leak(struct writer *w)
 {
 	const struct evidence_growth *g = verdict_leak(w->e);
 	bool unknown = !g->site || strncmp(g->site, "no call stack", 13) == 0;
-	say(w, "verdict: leak: what %s%s%s grows by %s a step and holds %s", unknown ? "has " : "",
-	    g->site && *g->site ? g->site : "no call stack", unknown ? "," : " allocates", SIZE(whole(g->per_step)),
-	    SIZE(g->live));
+	bool called = g->loop && *g->loop;
+	say(w, "verdict: leak: what %s%.120s%s%s%.120s grows by %s a step and holds %s", unknown ? "has " : "",
+	    g->site && *g->site ? g->site : "no call stack", unknown ? "," : " allocates", called ? " for " : "",
+	    called ? g->loop : "", SIZE(whole(g->per_step)), SIZE(g->live));
 }
 
 static const char *unknown_reason(const struct writer *w)

@@ -134,6 +134,7 @@ static void put_growth(struct jsonw *j, const struct evidence *e)
 		const struct evidence_growth *g = &e->growth[i];
 		jsonw_open_line(j);
 		put_text(j, "site", g->site);
+		put_text(j, "loop", g->loop);
 		jsonw_put_string(j, "category", evidence_category_text(g->category));
 		put_bool(j, "leak", g->leak);
 		put_bool(j, "overfilled", g->overfilled);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bits.h"
+#include "dump_loop.h"
 #include "dump_sites.h"
 #include "dump_steps.h"
 #include "error.h"
@@ -336,9 +337,21 @@ static bool is_cache(const struct play *p, const struct leaks_finding *f, const 
 	return category == CATEGORY_ACTIVATIONS && !trains && several && !f->suspect && f->allocations_per_step * steps < 1;
 }
 
-static void tell(struct play *p, const struct leaks_finding *f, struct evidence *e)
+static const struct site_sum *site_found(const struct play *p, const struct leaks_finding *f)
 {
-	const struct site_sum *site = f->site == LEAKS_REST ? &p->sites[0] : &p->sites[f->site];
+	return f->site == LEAKS_REST ? &p->sites[0] : &p->sites[f->site];
+}
+
+/* The frame that names a site; NULL: it has none. */
+static const struct dump_frame *frame_of(const struct play *p, const struct site_sum *site)
+{
+	size_t number = (size_t)(site - p->sites);
+	return number > 0 && number <= p->d->frame_count ? &p->d->frames[number - 1] : NULL;
+}
+
+static void tell(struct play *p, const struct leaks_finding *f, const char *loop, struct evidence *e)
+{
+	const struct site_sum *site = site_found(p, f);
 	char text[DUMP_SITE_BYTES];
 	bool named = dump_site_text(p->d, site->stack, text);
 	if (!named && site->size) {
@@ -347,6 +360,7 @@ static void tell(struct play *p, const struct leaks_finding *f, struct evidence 
 		named = true;
 	}
 	struct evidence_growth g = { .site = named ? evidence_keep(e, text) : NULL,
+		                     .loop = loop,
 		                     .category = dump_category(p->d, site->stack),
 		                     .per_step = f->bytes_per_step,
 		                     .per_step_low = f->bytes_per_step_low,
@@ -364,6 +378,26 @@ static void tell(struct play *p, const struct leaks_finding *f, struct evidence 
 	g.goes_on = site->put_together;
 	g.overfilled = may_leak && anew && site->now > site->fills.from;
 	evidence_add_growth(e, &g);
+}
+
+/* Suspects first. Errors: HOST_MEMORY. */
+static trz_status tell_all(struct play *p, const struct dump_moment *m, const struct leaks_finding *found, size_t count,
+                           struct evidence *e)
+{
+	struct dump_loop loop;
+	trz_status status = dump_loop(p->d, &p->steps, &loop);
+	for (int leak = 1; leak >= 0; leak--)
+		for (size_t i = 0; i < count && status == TRZ_OK; i++) {
+			const struct dump_frame *frame = frame_of(p, site_found(p, &found[i]));
+			const char *line = NULL;
+			if (found[i].suspect != leak)
+				continue;
+			if (frame)
+				status = dump_loop_line(p->d, &loop, m, frame, e, &line);
+			tell(p, &found[i], line, e);
+		}
+	dump_loop_free(&loop);
+	return status;
 }
 
 static void tell_forecast(struct play *p, struct evidence *e)
@@ -577,12 +611,10 @@ static trz_status find(struct play *p, const struct dump_moment *m, struct evide
 		status = suspect_by_what_was_before(p, m, found, count);
 	if (status != TRZ_OK)
 		return status;
-	for (int leak = 1; leak >= 0; leak--)
-		for (size_t i = 0; i < count; i++)
-			if (found[i].suspect == leak)
-				tell(p, &found[i], e);
-	tell_forecast(p, e);
-	return TRZ_OK;
+	status = tell_all(p, m, found, count, e);
+	if (status == TRZ_OK)
+		tell_forecast(p, e);
+	return status;
 }
 
 trz_status dump_growth(const struct dump *d, int device, size_t event, const struct dump_moment *m,

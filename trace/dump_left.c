@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "bits.h"
+#include "dump_loop.h"
 #include "dump_sites.h"
 #include "dump_steps.h"
 #include "error.h"
@@ -123,12 +124,13 @@ static bool leaks(const struct search *s, const struct line *line, const struct 
 	return evidence_may_leak(category) || (category == CATEGORY_WEIGHTS && named && evidence_are_copies(e, site));
 }
 
-static void tell(const struct search *s, const struct line *line, struct evidence *e)
+static void tell(const struct search *s, const struct line *line, const char *loop, struct evidence *e)
 {
 	char site[DUMP_SITE_BYTES];
 	double steps = (double)s->steps->count - 1, rate = (double)left_of(line) / steps;
 	dump_site_text(s->d, line->stack, site);
 	evidence_add_growth(e, &(struct evidence_growth){ .site = evidence_keep(e, site),
+	                                                  .loop = loop,
 	                                                  .category = dump_category(s->d, line->stack),
 	                                                  .leak = true,
 	                                                  .per_step = rate,
@@ -138,7 +140,24 @@ static void tell(const struct search *s, const struct line *line, struct evidenc
 	                                                  .steps = s->steps->count - 1 });
 }
 
-static void judge(const struct search *s, uint64_t grown, struct evidence *e)
+/* Errors: HOST_MEMORY. */
+static trz_status tell_all(const struct search *s, const struct dump_moment *m, struct evidence *e)
+{
+	struct dump_loop loop;
+	trz_status status = dump_loop(s->d, s->steps, &loop);
+	e->growth_count = 0;
+	for (size_t i = 0; i < s->d->frame_count && status == TRZ_OK; i++) {
+		const char *line;
+		if (!s->lines[i].leaks)
+			continue;
+		status = dump_loop_line(s->d, &loop, m, &s->d->frames[i], e, &line);
+		tell(s, &s->lines[i], line, e);
+	}
+	dump_loop_free(&loop);
+	return status;
+}
+
+static trz_status judge(const struct search *s, uint64_t grown, const struct dump_moment *m, struct evidence *e)
 {
 	uint64_t left = 0, held = 0;
 	for (size_t i = 0; i < s->d->frame_count; i++) {
@@ -148,11 +167,8 @@ static void judge(const struct search *s, uint64_t grown, struct evidence *e)
 		held += line->leaks ? line->held : 0;
 	}
 	if (held < e->allocated / TOGETHER || grown < left / 2)
-		return;
-	e->growth_count = 0;
-	for (size_t i = 0; i < s->d->frame_count; i++)
-		if (s->lines[i].leaks)
-			tell(s, &s->lines[i], e);
+		return TRZ_OK;
+	return tell_all(s, m, e);
 }
 
 static trz_status search(struct search *s, size_t event, const struct dump_moment *m, struct evidence *e)
@@ -162,7 +178,7 @@ static trz_status search(struct search *s, size_t event, const struct dump_momen
 	trz_status status = s->lines ? look_at_events(s, event, &grown) : TRZ_ERROR_HOST_MEMORY;
 	if (status == TRZ_OK) {
 		look_at_blocks(s, m);
-		judge(s, grown, e);
+		status = judge(s, grown, m, e);
 	}
 	free(s->lines);
 	map_free(&s->made);

@@ -7,15 +7,18 @@
 /* Levels of a stack that are looked at. */
 enum { LEVELS_MAX = 200 };
 
+static struct call_frame frame_of(const struct dump_frame *f)
+{
+	return (struct call_frame){ .file = f->file, .name = f->name, .line = f->line };
+}
+
 static size_t frames_of(const struct dump *d, uint32_t stack, struct call_frame frames[LEVELS_MAX])
 {
 	uint32_t count = stack < d->stack_count ? d->stacks[stack].count : 0;
 	if (count > LEVELS_MAX)
 		count = LEVELS_MAX;
-	for (uint32_t i = 0; i < count; i++) {
-		const struct dump_frame *f = dump_frame(d, stack, i);
-		frames[i] = (struct call_frame){ .file = f->file, .name = f->name, .line = f->line };
-	}
+	for (uint32_t i = 0; i < count; i++)
+		frames[i] = frame_of(dump_frame(d, stack, i));
 	return count;
 }
 
@@ -31,6 +34,12 @@ bool dump_site_text(const struct dump *d, uint32_t stack, char text[DUMP_SITE_BY
 	return call_site_text(frames, frames_of(d, stack, frames), text);
 }
 
+void dump_frame_text(const struct dump_frame *f, char text[DUMP_SITE_BYTES])
+{
+	struct call_frame frame = frame_of(f);
+	call_frame_text(&frame, text);
+}
+
 void dump_stack_text(const struct dump *d, uint32_t stack, char *text, size_t room)
 {
 	struct call_frame frames[LEVELS_MAX];
@@ -41,6 +50,12 @@ unsigned dump_modules(const struct dump *d, uint32_t stack)
 {
 	struct call_frame frames[LEVELS_MAX];
 	return call_modules(frames, frames_of(d, stack, frames));
+}
+
+bool dump_is_line_of_program(const struct dump_frame *f)
+{
+	struct call_frame frame = frame_of(f);
+	return call_is_line_of_program(&frame);
 }
 
 bool dump_is_of_file(const struct dump *d, uint32_t stack)

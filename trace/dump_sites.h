@@ -17,11 +17,17 @@ int dump_site_level(const struct dump *d, uint32_t stack);
 /* "train.py:31 forward": false if nothing is known. */
 bool dump_site_text(const struct dump *d, uint32_t stack, char text[DUMP_SITE_BYTES]);
 
+/* The same of one frame. */
+void dump_frame_text(const struct dump_frame *f, char text[DUMP_SITE_BYTES]);
+
 /* The program's lines of a stack, innermost first, separated by '\n'. */
 void dump_stack_text(const struct dump *d, uint32_t stack, char *text, size_t room);
 
 /* How many modules deep a stack is in a model; 0: outside of models. */
 unsigned dump_modules(const struct dump *d, uint32_t stack);
+
+/* call_is_line_of_program */
+bool dump_is_line_of_program(const struct dump_frame *f);
 
 /* call_is_of_file */
 bool dump_is_of_file(const struct dump *d, uint32_t stack);

@@ -67,6 +67,7 @@ static bool find_marks(const struct dump *d, int device, size_t first, size_t en
 struct places {
 	const struct dump *d;
 	size_t first, end, keys;
+	bool has_stacks;
 	uint32_t *start, *at, *next;
 };
 
@@ -153,17 +154,28 @@ static bool is_inside_model(const struct dump *d, size_t stack)
 	return false;
 }
 
-/* How often a marker must occur: inside a model, more often than models have layers. */
-static size_t least_of(const struct places *p, size_t key)
+/* What autograd's threads allocate comes for each layer, too. Where Python's lines are recorded, but not C++'s, it has
+ * no stack. */
+static bool is_of_autograd(const struct places *p, size_t key)
 {
-	return is_inside_model(p->d, key) ? MODEL_DEPTH : DUMP_STEPS_LEAST + 1;
+	if (key >= p->d->stack_count)
+		return p->has_stacks;
+	uint32_t stack = (uint32_t)key;
+	return dump_category(p->d, stack) == CATEGORY_GRADIENTS && !dump_is_of_program(p->d, stack);
 }
 
-static bool is_marker(const struct places *p, size_t key, size_t apart)
+/* Models' layers recur in each step, however many steps there are. */
+static bool is_of_layers(const struct places *p, size_t key)
+{
+	return is_inside_model(p->d, key) || is_of_autograd(p, key);
+}
+
+/* `least`: how often it must occur. */
+static bool is_marker(const struct places *p, size_t key, size_t apart, size_t least)
 {
 	uint32_t usual;
 	size_t n = count_of(p, key) / apart;
-	return n > DUMP_STEPS_LEAST && n >= least_of(p, key) && regular(p->at + p->start[key], n, apart, &usual) &&
+	return n >= least && regular(p->at + p->start[key], n, apart, &usual) &&
 	       (uint64_t)usual * n * 100 >= (uint64_t)(p->end - p->first) * PART_COVERED;
 }
 
@@ -182,20 +194,32 @@ static size_t rarest(const struct places *p, const bool *marker, size_t apart, s
 	return most >= as ? best : p->keys;
 }
 
-static size_t choose(const struct places *p, bool *marker, size_t apart)
+static size_t choose_of(const struct places *p, const bool *marker, size_t apart)
 {
 	static const size_t least[][2] = {{32, 64}, {8, 8}, {DUMP_STEPS_LEAST + 1, DUMP_STEPS_LEAST + 1}};
-	for (size_t key = 0; key < p->keys; key++)
-		marker[key] = is_marker(p, key, apart);
 	size_t key = p->keys;
 	/* Without stacks nothing tells a layer from a step: the rarest marker counts, if it is not too rare. */
-	if (!dump_history_has_stacks(p->d, p->first, p->end)) {
+	if (!p->has_stacks) {
 		key = rarest(p, marker, apart, 8, STACKLESS);
 		return key < p->keys && count_of(p, key) / apart >= STACKLESS ? key : p->keys;
 	}
 	for (size_t i = 0; i < sizeof least / sizeof *least && key == p->keys; i++)
 		key = rarest(p, marker, apart, least[i][0], least[i][1]);
 	return key;
+}
+
+/* Layers count only if nothing outside of models comes regularly, and if they recur more often than models have
+ * any. */
+static size_t choose(const struct places *p, bool *marker, size_t apart)
+{
+	for (size_t key = 0; key < p->keys; key++)
+		marker[key] = !is_of_layers(p, key) && is_marker(p, key, apart, DUMP_STEPS_LEAST + 1);
+	size_t chosen = choose_of(p, marker, apart);
+	if (chosen < p->keys)
+		return chosen;
+	for (size_t key = 0; key < p->keys; key++)
+		marker[key] = marker[key] || (is_of_layers(p, key) && is_marker(p, key, apart, MODEL_DEPTH));
+	return choose_of(p, marker, apart);
 }
 
 /* Of the places in a step of a line that allocates several times in it, the one that comes after the longest gap. */
@@ -218,7 +242,7 @@ static size_t first_in_step(const uint32_t *at, size_t count, size_t apart)
 /* false: no memory. */
 static bool recognise(const struct dump *d, size_t first, size_t end, struct dump_steps *s)
 {
-	struct places p = { .d = d, .first = first, .end = end };
+	struct places p = { .d = d, .first = first, .end = end, .has_stacks = dump_history_has_stacks(d, first, end) };
 	bool *marker = NULL, done = false;
 	if (!gather(&p) || !(marker = calloc(p.keys + 1, sizeof *marker)))
 		goto out;

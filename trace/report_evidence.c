@@ -101,6 +101,7 @@ static void read_growth(const json_t *list, struct evidence *e)
 	for (size_t i = 0; i < json_array_size(list) && e->growth_count < EVIDENCE_GROWTH_MAX; i++) {
 		const json_t *from = json_array_get(list, i);
 		e->growth[e->growth_count++] = (struct evidence_growth){ .site = text(from, "site", e),
+		                                                         .loop = text(from, "loop", e),
 		                                                         .category = category(from),
 		                                                         .leak = is_true(from, "leak"),
 		                                                         .overfilled = is_true(from, "overfilled"),

@@ -532,6 +532,35 @@ class Loops(Case):
         got = self.expect(self.loop(INNER), "leak", 54)
         self.assertEqual(got["growth"][0]["site"], "u/model.py:31 forward")
 
+    def test_few_steps_of_many_layers(self):
+        """Layers, and what autograd's threads allocate without a stack, come oftener than steps, as regularly. Steps
+        begin outside of the model. The loop's line is told, not only the model's."""
+        def at_line(line, *inner):
+            return [*inner, {"filename": "/srv/u/train.py", "line": line, "name": "run_epoch"},
+                    {"filename": "/srv/u/train.py", "line": 90, "name": "main"}]
+
+        evaluated = at_line(30, *INNER[:-1])
+        layer = at_line(21, *INNER[:-1], {"filename": "/srv/u/train.py", "line": 12, "name": "train_step"})
+        s, blocks = Snapshot(), []
+        s.segment((500, "a", ADAM))
+        for step in range(16):
+            made = [("alloc", 1, at_line(20)), *[("alloc", 8, layer), ("pass", 8, layer)] * 40]
+            if step < 15:
+                made += [("pass", 8, ())] * 40 + [("pass", 4, at_line(23))] + [("pass", 8, evaluated)] * (step % 5 * 10)
+            for action, mib, frames in made:
+                kept = action == "alloc"
+                address = s.at + len(blocks) * 8 * MIB if kept else BASE + 100 * GIB
+                for one in ("alloc",) if kept else ("alloc", "free_requested", "free_completed"):
+                    s.event(one, mib, addr=address, frames=frames)
+                if kept:
+                    blocks.append((8, "a", frames))
+        s.segment(*blocks)
+        s.oom(64, 10)
+        growth = self.expect(s, "leak", 54)["growth"][0]
+        self.assertEqual((growth["site"], growth["loop"]), ("u/model.py:31 forward", "u/train.py:21 run_epoch"))
+        self.assertIn("what u/model.py:31 forward allocates for u/train.py:21 run_epoch grows by 320.00 MiB a step",
+                      run(self.save(s.contents()), text=True).stdout)
+
     def test_a_cache_whatever_it_is_called(self):
         """What a model keeps from step to step, copied into something longer in each; where nothing is trained."""
         for trains in (False, True):
