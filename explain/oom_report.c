@@ -214,6 +214,22 @@ static const char *use_text(const struct writer *w)
 	return w->v->also_count ? "nearly all memory is in use" : "all memory is in use";
 }
 
+/* Whether others may have most of the device without the source's telling: PyTorch's snapshots do not know its size. */
+static bool hides_others(const struct evidence *e)
+{
+	bool known = evidence_known(e->device_total) || !evidence_known(e->reserved);
+	return e->source == EVIDENCE_PICKLE && e->failed && !known;
+}
+
+/* ", 3.00 GiB by this allocator", which a reader can compare with the device. "": the source tells the rest. */
+static const char *own_text(const struct evidence *e, char *text, size_t room)
+{
+	text[0] = '\0';
+	if (hides_others(e))
+		snprintf(text, room, ", %s by this allocator", SIZE(e->reserved));
+	return text;
+}
+
 static void say_verdict(struct writer *w)
 {
 	const struct evidence *e = w->e;
@@ -278,7 +294,7 @@ static void say_verdict(struct writer *w)
 		say(w, "verdict: %s: rounding takes %s: %s", name, SIZE(v->rounding), figures);
 		return;
 	case VERDICT_FULL:
-		say(w, "verdict: %s: %s: %s", name, use_text(w), figures);
+		say(w, "verdict: %s: %s%s: %s", name, use_text(w), own_text(e, others, sizeof others), figures);
 		return;
 	default:
 		say(w, "verdict: %s: %s", name, unknown_reason(w));
@@ -578,6 +594,15 @@ static void say_hints(struct writer *w)
 		    "loss)");
 }
 
+static void say_what_is_hidden(struct writer *w)
+{
+	const struct evidence *e = w->e;
+	if (w->v->kind == VERDICT_FULL && hides_others(e) && evidence_known(e->device_free))
+		say(w, "  note: of the device only %s are on record; if it has much more, others have the rest, which a "
+		    "snapshot does not tell: explain it with the error's text, or --device-memory",
+		    SIZE(e->reserved + e->device_free));
+}
+
 static void say_remedies(struct writer *w)
 {
 	const struct verdict *v = w->v;
@@ -590,6 +615,7 @@ static void say_remedies(struct writer *w)
 	}
 	say_hints(w);
 	say_loaded(w);
+	say_what_is_hidden(w);
 }
 
 /* What gave nothing has one line, by the short names that stand before a colon. */

@@ -223,6 +223,19 @@ class Verdicts(Case):
         self.expect(t, "too_large", 3996)
         self.expect(t, "other_process", 3996, "--device-memory", "8GiB")
 
+    def test_a_full_device_of_unknown_size(self):
+        """Others may have most of it, which a reader sees by what this allocator has."""
+        s = Snapshot()
+        s.segment((3000, "a", FORWARD))
+        s.oom(300, 72)
+        path = self.save(s.contents())
+        for more, told in (((), True), (("--device-memory", "3GiB"), False)):
+            text = run(path, *more, text=True).stdout
+            self.assertIn("verdict: full: all memory is in use", text)
+            self.assertEqual("in use, 2.93 GiB by this allocator: 300.00 MiB" in text, told)
+            self.assertEqual("note: of the device only 3.00 GiB are on record" in text, told)
+        self.expect(s, "other_process", None, "--device-memory", "8GiB")
+
     def test_no_failure_is_unknown(self):
         s = Snapshot()
         s.segment((2000, "a", TRAIN), (48, "f"))
