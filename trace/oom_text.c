@@ -531,7 +531,7 @@ static void read_error(struct window *w)
 	struct evidence *e = w->e;
 	e->failed = true;
 	e->device = device_at(w);
-	e->joins = strstr(w->text, "terrazzo:") || strstr(w->text, OWN_ANCHOR);
+	e->joins = strstr(w->text, OWN_ANCHOR) != NULL;
 	e->allocator = e->joins ? "terrazzo" : "PyTorch";
 	e->too_large = strstr(w->text, "morethan1EBmemory") != NULL;
 	if (strstr(w->text, "exceedallowedmemory")) {
