@@ -187,7 +187,8 @@ static const char *unknown_reason(const struct writer *w)
 		return "the source does not tell what was asked for";
 	if (!evidence_known(w->v->room))
 		return "the source does not tell how much the device had left";
-	return "by these figures the request should have been served";
+	return "by these figures it should have been served: a limit that the source does not tell (a memory fraction) has "
+	       "refused it, or memory has been freed since, perhaps by another process";
 }
 
 /* Who else has memory under the limit: ", 3.00 GiB by process 123 (python)". "" if nobody has. */

@@ -418,14 +418,25 @@ static uint64_t kept_by_others(const struct evidence *e, const struct verdict *v
 	return max_u64(evidence_or_zero(pools), evidence_or_zero(streams));
 }
 
+/* Whether most of what is live comes and goes with the batch. A text does not tell: then what was asked for does. */
+static bool is_mostly_passing(const struct evidence *e)
+{
+	static const enum evidence_category passing[] = { CATEGORY_ACTIVATIONS, CATEGORY_TEMPORARY, CATEGORY_KV_CACHE };
+	uint64_t held = 0;
+	bool asked = false;
+	for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
+		held = sum(held, evidence_or_zero(e->categories[passing[i]]));
+		asked |= e->category == passing[i];
+	}
+	if (!evidence_known(e->categories[CATEGORY_ACTIVATIONS]))
+		return asked;
+	return evidence_known(e->allocated) && held > e->allocated / 2;
+}
+
 /* The least free memory in pieces that counts. */
 static uint64_t least_scattered(const struct evidence *e)
 {
-	static const enum evidence_category scaling[] = { CATEGORY_ACTIVATIONS, CATEGORY_TEMPORARY, CATEGORY_KV_CACHE };
-	uint64_t held = 0;
-	for (size_t i = 0; i < sizeof scaling / sizeof *scaling; i++)
-		held = sum(held, evidence_or_zero(e->categories[scaling[i]]));
-	bool most = evidence_known(e->allocated) && held > e->allocated / 2;
+	bool most = is_mostly_passing(e);
 	return evidence_or_zero(e->reserved) / (most ? SCATTERED : is_a_list(e, e->holders) ? SCATTERED_LIST : SHARE);
 }
 
