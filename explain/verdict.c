@@ -433,10 +433,11 @@ static bool is_mostly_passing(const struct evidence *e)
 	return evidence_known(e->allocated) && held > e->allocated / 2;
 }
 
-/* The least free memory in pieces that counts. */
+/* The least free memory in pieces that counts. An optimizer asks for as much as all weights, piece by piece: what
+ * serves one request may not serve the next. */
 static uint64_t least_scattered(const struct evidence *e)
 {
-	bool most = is_mostly_passing(e);
+	bool most = is_mostly_passing(e) || e->category == CATEGORY_OPTIMIZER;
 	return evidence_or_zero(e->reserved) / (most ? SCATTERED : is_a_list(e, e->holders) ? SCATTERED_LIST : SHARE);
 }
 

@@ -134,6 +134,15 @@ class Verdicts(Case):
             s.oom(ask, 0)
             self.expect(s, verdict, short)
 
+    def test_pieces_beside_state_in_the_making(self):
+        """An optimizer's state, as large as all weights, is asked for piece by piece: joining serves only some."""
+        for frames, verdict in ((ADAM, "full"), (TRAIN, "fragmented")):
+            s = Snapshot()
+            s.segment((500, "a", WEIGHT), (1400, "a", ADAM), (70, "f"), (10, "a", TRAIN))
+            s.segment((10, "a", TRAIN), (70, "f"), (2, "a", TRAIN))
+            s.oom(100, 0, frames=frames)
+            self.expect(s, verdict, 30)
+
     def test_pieces_beside_a_list(self):
         """A queue that is filled leaves some per cent in pieces; of few blocks that stay these are the reason."""
         for count, mib, part, verdict in ((60, 95, 19, "full"), (6, 950, 19, "fragmented"), (60, 95, 9, "fragmented")):
