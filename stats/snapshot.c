@@ -139,23 +139,26 @@ static trz_status seal_blocks(struct snapshot *s)
 			                "less than was requested", (unsigned long long)b->address);
 		taken = b->address + b->size;
 		b->tag = 0;
+		b->known = false;
 	}
 	return TRZ_OK;
 }
 
-/* The newest allocation at a block's address, if the history still has one, is the block's. */
+/* The newest allocation at a block's address, if the history still has one, is the block's; older ones had the address
+ * before. The block's own stack counts, since a restored pool has blocks that were allocated before those. */
 static void find_origins(struct snapshot *s)
 {
-	for (size_t i = 0; i < s->event_count; i++) {
+	for (size_t i = s->event_count; i-- > 0;) {
 		const struct history_event *e = &s->events[i];
 		if (e->kind != HISTORY_ALLOC)
 			continue;
 		struct snapshot_block key = {.address = e->address};
 		struct snapshot_block *b = bsearch(&key, s->blocks, s->block_count, sizeof key, by_address);
-		if (b) {
-			b->tag = e->tag;
-			b->frames = e->frames ? e->frames : b->frames;
-		}
+		if (!b || b->known)
+			continue;
+		b->known = true;
+		b->tag = e->tag;
+		b->frames = b->frames ? b->frames : e->frames;
 	}
 }
 

@@ -57,8 +57,9 @@ struct snapshot_block {
 	uint64_t requested;        /* <= size */
 	uint64_t stream;           /* the handle's value */
 	bool pending;
+	bool known;                /* the history has its allocation; set by snapshot_seal, as is `tag` */
 	uint64_t frames;           /* the number of the stack that allocated it */
-	uint32_t tag;              /* its allocation's, if the history still has that; set by snapshot_seal */
+	uint32_t tag;              /* its allocation's, if the history still has that */
 };
 
 struct snapshot_frame {

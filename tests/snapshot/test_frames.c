@@ -203,6 +203,26 @@ static void test_no_stack_outlives_its_allocation(void **state)
 	rig_close(&r);
 }
 
+/* Nor does what is given out again, in the same history, to a thread that has no stack, as autograd's threads. */
+static void test_no_stack_comes_from_an_earlier_life(void **state)
+{
+	(void)state;
+	struct rig r = open_program(NULL);
+	assert_ok(trz_history_start(r.heap, 100));
+	void *slot = alloc_at(&r, 700, 11), *large = alloc_at(&r, MIB(5), 12);
+	rig_free(&r, slot);
+	rig_free(&r, large);
+	assert_ptr_equal(alloc_at(&r, 700, 0), slot);
+	assert_ptr_equal(alloc_at(&r, MIB(5), 0), large);
+	json_t *json = snapshot_of(&r);
+	assert_int_equal(json_array_size(frames_of_block(json, slot)), 0);
+	assert_int_equal(json_array_size(frames_of_block(json, large)), 0);
+	json_decref(json);
+	rig_free(&r, slot);
+	rig_free(&r, large);
+	rig_close(&r);
+}
+
 static void test_pending_memory_and_failures(void **state)
 {
 	(void)state;
@@ -454,6 +474,7 @@ int main(void)
 		cmocka_unit_test(test_asked_only_while_a_history_is_kept),
 		cmocka_unit_test(test_live_memory_keeps_its_stack),
 		cmocka_unit_test(test_no_stack_outlives_its_allocation),
+		cmocka_unit_test(test_no_stack_comes_from_an_earlier_life),
 		cmocka_unit_test(test_pending_memory_and_failures),
 		cmocka_unit_test(test_mappings),
 		cmocka_unit_test(test_mappings_apart),
