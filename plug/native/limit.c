@@ -213,6 +213,17 @@ static bool has_room(int file)
 	return !error;
 }
 
+/* What this process held before it became another program (exec) ended then; its number and birth stay the same. */
+static void bury_former(void)
+{
+	const pid_t pid = getpid();
+	lock_ledger();
+	for (struct place *p = ledger->places; p < ledger->places + PLACES; p++)
+		if (p->pid == pid)
+			p->pid = 0;
+	pthread_mutex_unlock(&ledger->lock);
+}
+
 /* Opens the ledger; the first process that comes makes it. */
 static struct ledger *open_ledger(const char *path)
 {
@@ -265,6 +276,8 @@ static void begin(void)
 	}
 	ledger = path ? open_ledger(path) : NULL;
 	shared = ledger;
+	if (shared)
+		bury_former();
 	if (path && !ledger)
 		fprintf(stderr, "terrazzo: the ledger %s cannot be opened (%s): the limit is this process's own\n", path,
 		        strerror(errno));

@@ -71,6 +71,12 @@ class Limit(unittest.TestCase):
         done, _ = self.start("--limit=1GiB", TERRAZZO, "sim", "--", PROGRAMS / "limited", "opened")
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_a_process_that_becomes_another_program_holds_nothing(self):
+        for option in ("--limit=1GiB", "--limit-each=1GiB"):
+            done, _ = self.start(option, PROGRAMS / "limited", "exec")
+            told = "told: 1024 of 1024 MiB\n" * 2 + "all right\n"
+            self.assertEqual((done.stdout, done.returncode), (told, 0), done.stderr[-1000:])
+
     def test_forks_while_threads_allocate(self):
         for option in ("--limit=1GiB", "--limit-each=1GiB"):
             done, _ = self.start(option, PROGRAMS / "limited", "forked")

@@ -719,6 +719,16 @@ static void attempt_beside_others(void)
 		end_child(&others[i]);
 }
 
+/* Becomes another program while it holds all there is, of which that holds nothing. */
+static void become_another(void)
+{
+	void *p;
+	while (cudaMalloc(&p, PIECE) == SUCCESS) {}
+	fflush(stdout);
+	execl(program, program, "told", (char *)NULL);
+	CHECK(false);
+}
+
 /* ---- threads ---- */
 
 static void *use_pool(void *pool)
@@ -948,6 +958,8 @@ int main(int count, char **arguments)
 	printf("told: %zu of %zu MiB\n", unused / MIB, total / MIB);
 	if (strcmp(arguments[1], "beside others") == 0)
 		attempt_beside_others();
+	if (strcmp(arguments[1], "exec") == 0)
+		become_another();
 	if (strcmp(arguments[1], "threads") == 0)
 		attempt_in_threads();
 	if (strcmp(arguments[1], "opened") == 0)
