@@ -67,7 +67,7 @@ bool Allocator::collect(void *device, const trz_oom_info *info)
 void Allocator::opened(int device, trz_heap *heap)
 {
 	try {
-		check(trz_set_oom_callback(heap, collect, reinterpret_cast<void *>(static_cast<intptr_t>(device))));
+		check_heap(trz_set_oom_callback(heap, collect, reinterpret_cast<void *>(static_cast<intptr_t>(device))));
 		if (installed->watched_ & WATCH_TRACKERS)
 			watch_mappings(device, heap);
 		history().join(device, heap);
@@ -335,7 +335,7 @@ void Allocator::emptyCache(MempoolId_t id)
 
 void Allocator::cacheInfo(DeviceIndex device, size_t *largest)
 {
-	check(trz_largest_block(heap_of(device), c10::cuda::getCurrentCUDAStream(device).stream(), largest));
+	check_heap(trz_largest_block(heap_of(device), c10::cuda::getCurrentCUDAStream(device).stream(), largest));
 }
 
 void Allocator::enable(bool value)

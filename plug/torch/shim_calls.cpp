@@ -23,6 +23,11 @@ void check(trz_status status)
 	TORCH_CHECK(status == TRZ_OK, "terrazzo: ", trz_torch_last_error());
 }
 
+void check_heap(trz_status status)
+{
+	TORCH_CHECK(status == TRZ_OK, "terrazzo: ", trz_last_error());
+}
+
 bool in_child()
 {
 	trz_heap *heap;

@@ -15,8 +15,9 @@ using namespace versions;
 trz_torch_pool_id pool_id(MempoolId_t id);
 MempoolId_t pool_id(trz_torch_pool_id id);
 
-/* Throws if the status is a failure, with the plug's text. */
+/* Throw if the status of a call of the plug, or of terrazzo.h, is a failure, with its text. */
 void check(trz_status status);
+void check_heap(trz_status status);
 
 /* Whether this is a child made by fork(), where locks of the parent's threads may be held for ever, so that objects
  * must end silently. */

@@ -147,10 +147,10 @@ time_t History::now_us()
 
 void History::record(trz_heap *heap, bool enabled) const
 {
-	check(trz_history_stop(heap));
-	check(trz_set_frame_callback(heap, enabled ? name_note : nullptr, nullptr, nullptr));
+	check_heap(trz_history_stop(heap));
+	check_heap(trz_set_frame_callback(heap, enabled ? name_note : nullptr, nullptr, nullptr));
 	if (enabled)
-		check(trz_history_start(heap, entries_));
+		check_heap(trz_history_start(heap, entries_));
 }
 
 uint64_t History::name_note(void *)

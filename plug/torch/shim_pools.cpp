@@ -176,7 +176,7 @@ static std::vector<void *> live(trz_heap *heap, trz_pool *pool)
 	size_t count = 0;
 	do {
 		list.resize(count);
-		check(trz_pool_live(heap, pool, list.data(), list.size(), &count));
+		check_heap(trz_pool_live(heap, pool, list.data(), list.size(), &count));
 	} while (count > list.size());
 	list.resize(count);
 	return list;
@@ -217,7 +217,7 @@ std::shared_ptr<cca::AllocatorState> Allocator::getCheckpointState(DeviceIndex d
 	if (is_native(device, id))
 		return native_->getCheckpointState(device, id);
 	trz_pool_state *state;
-	check(trz_pool_checkpoint(heap_of(device), find_pool(device, id), &state));
+	check_heap(trz_pool_checkpoint(heap_of(device), find_pool(device, id), &state));
 	return std::make_shared<Checkpoint>(device, id, state);
 }
 
@@ -236,7 +236,7 @@ cca::CheckpointDelta Allocator::setCheckpointPoolState(DeviceIndex device, std::
 		c10::cuda::device_synchronize();
 		status = trz_pool_restore(heap, pool, ours->state);
 	}
-	TORCH_CHECK(status == TRZ_OK, "terrazzo: ", trz_last_error());
+	check_heap(status);
 	std::unordered_set<void *> dead(delta.ptrs_freed.begin(), delta.ptrs_freed.end());
 	for (void *ptr : live(heap, pool)) {
 		dead.erase(ptr);

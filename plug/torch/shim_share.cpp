@@ -53,7 +53,7 @@ cca::ShareableHandle Allocator::shareIpcHandle(void *ptr)
 	            "run without exportable:off in TERRAZZO_CONF");
 	if (status != TRZ_ERROR_NOT_SUPPORTED)
 		check(status);
-	check(trz_query(owner, ptr, &info));
+	check_heap(trz_query(owner, ptr, &info));
 	return share_plain(ptr, static_cast<DeviceIndex>(info.device));
 }
 
@@ -71,9 +71,9 @@ static void close_received(void *ptr, DeviceIndex device, bool plain)
 			return;
 		}
 		trz_heap *heap = heap_of(device);
-		check(trz_record_stream(heap, ptr, stream));
+		check_heap(trz_record_stream(heap, ptr, stream));
 		check(trz_torch_try_free(ptr, device));
-		check(trz_poll(heap));
+		check_heap(trz_poll(heap));
 	} catch (const c10::Error &e) {
 		TORCH_WARN("terrazzo: memory of another process could not be given back: ", e.what_without_backtrace());
 	}
@@ -137,7 +137,8 @@ void Allocator::enablePeerAccess(DeviceIndex device, DeviceIndex owner)
 {
 	CUDAPluggableAllocator::enablePeerAccess(device, owner);
 	trz_status status = trz_enable_peer(heap_of(owner), device, true);
-	TORCH_CHECK(status == TRZ_OK || status == TRZ_ERROR_NOT_SUPPORTED, "terrazzo: ", trz_last_error());
+	if (status != TRZ_ERROR_NOT_SUPPORTED)
+		check_heap(status);
 }
 
 cudaError_t Allocator::memcpyAsync(void *dst, int dst_device, const void *src, int src_device, size_t count,

@@ -90,7 +90,7 @@ void Walk::run(trz_heap *heap, bool traces)
 	v.block = [](void *user, const trz_block_info *b) { static_cast<Walk *>(user)->block(*b); };
 	if (traces)
 		v.event = [](void *user, const trz_event_info *e) { static_cast<Walk *>(user)->event(*e); };
-	check(trz_walk(heap, &v));
+	check_heap(trz_walk(heap, &v));
 }
 
 Walk Allocator::walk(DeviceIndex device, MempoolId_t id, bool all, bool traces)

@@ -15,9 +15,9 @@ namespace shim {
 Statistics::Statistics(trz_heap *heap)
 {
 	size_t count;
-	check(trz_stats(heap, nullptr, 0, &count));
+	check_heap(trz_stats(heap, nullptr, 0, &count));
 	values_.resize(count);
-	check(trz_stats(heap, values_.data(), count, &count));
+	check_heap(trz_stats(heap, values_.data(), count, &count));
 	static const index *made = make_index(values_);
 	index_ = made;
 }
@@ -181,7 +181,7 @@ void Allocator::resetPeakStats(DeviceIndex device)
 {
 	trz_heap *heap = open_heap_of(device);
 	if (heap)
-		check(trz_reset_peaks(heap));
+		check_heap(trz_reset_peaks(heap));
 	if (native_used_)
 		native_->resetPeakStats(device);
 	std::lock_guard<std::mutex> guard(lock_);

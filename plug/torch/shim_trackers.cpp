@@ -110,7 +110,7 @@ void Allocator::watch_mappings(int device, trz_heap *heap)
 	learning = true;
 	trz_status status = trz_set_map_callback(heap, mapping_changed, reinterpret_cast<void *>(intptr_t{device}));
 	learning = false;
-	check(status);
+	check_heap(status);
 }
 
 void Allocator::attachAllocatorTraceTracker(AllocatorTraceTracker tracker)

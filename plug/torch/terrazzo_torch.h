@@ -165,7 +165,7 @@ TRZ_API void trz_torch_oom_info(int device, size_t size, trz_oom_info *info);
  * thread's next call. Calls the driver: yes. */
 TRZ_API const char *trz_torch_oom_text(int device, size_t size);
 
-/* As trz_last_error, and also for the plug's own failures. */
+/* As trz_last_error, for the calls of this header alone. */
 TRZ_API const char *trz_torch_last_error(void);
 
 #ifdef __cplusplus

@@ -90,6 +90,12 @@ class Files(Case):
         terrazzo.torch.history(False)
         self.assertEqual(os.listdir(self.folder.name), ["a.pickle"])
 
+    def test_an_error_tells_of_its_own_call(self):
+        with self.assertRaisesRegex(terrazzo.torch.Error, "there is no device 99"):
+            terrazzo.torch.stats(99)
+        with self.assertRaisesRegex(terrazzo.torch.Error, "none/a.json: cannot be created"):
+            terrazzo.torch.snapshot(self.path("none/a.json"))
+
     def test_json_has_the_same(self):
         held = self.make("a.json")
         with open(self.path("a.json"), encoding="utf-8") as stream:

@@ -100,20 +100,31 @@ SIGNATURES = {
 }
 
 
+def checker(last_error):
+    """Raises statuses other than TRZ_OK as Error. The plug's calls have a last error of their own."""
+    last_error.restype = c_char_p
+
+    def check(status, function, arguments):
+        if status:
+            raise Error(last_error().decode(errors="replace"))
+        return status
+
+    return check
+
+
 class Library:
     """libterrazzo_torch.so with libterrazzo.so behind it. Statuses other than TRZ_OK are raised as Error."""
 
     def __init__(self, path: Path):
         self.path = path
         self._dll = ctypes.CDLL(str(path))
-        self._last_error = self._dll.trz_torch_last_error
-        self._last_error.restype = c_char_p
+        of_plug, of_heap = checker(self._dll.trz_torch_last_error), checker(self._dll.trz_last_error)
         for name, (result, arguments) in SIGNATURES.items():
             function = getattr(self._dll, name)
             function.argtypes = arguments
             if result is None:
                 function.restype = c_int
-                function.errcheck = self._check
+                function.errcheck = of_plug if name.startswith("trz_torch_") else of_heap
             else:
                 function.restype = result
             setattr(self, name, function)
@@ -126,11 +137,6 @@ class Library:
         self._tags: dict[str, bytes] = {}
         self._owner = self._dll.trz_torch_owner
         self._owner.argtypes, self._owner.restype = [c_void_p], c_void_p
-
-    def _check(self, status, function, arguments):
-        if status:
-            raise Error(self._last_error().decode(errors="replace"))
-        return status
 
     def address(self, name: str) -> int:
         return ctypes.cast(getattr(self._dll, name), c_void_p).value
