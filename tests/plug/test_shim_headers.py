@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 from pathlib import Path
 
 SOURCE = Path(os.environ["TRZ_SOURCE_DIR"])
@@ -52,10 +53,16 @@ class Headers(unittest.TestCase):
             include.mkdir()
             (include / "cuda_runtime_api.h").write_text(HEADERS)
             build.find_cuda_headers = lambda: include
-            command = [build.find_compiler("C++", "CXX", "g++", "clang++", "c++"), "-std=c++20", "-nostdinc",
+            command = [*build.find_compiler("C++", "CXX", "g++", "clang++", "c++"), "-std=c++20", "-nostdinc",
                        "-fsyntax-only", "-Wall", "-Wextra", "-Werror", *build.cuda_flags(), "-x", "c++", "-"]
             done = subprocess.run(command, input=PROGRAM, text=True, capture_output=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_compiler_may_be_several_words(self):
+        with unittest.mock.patch.dict(os.environ, CXX="env -u NOTHING c++ '-D A'"):
+            self.assertEqual(load().find_compiler("C++", "CXX", "g++"), ["env", "-u", "NOTHING", "c++", "-D A"])
+        with unittest.mock.patch.dict(os.environ, CXX="nonesuch c++"):
+            self.assertEqual(load().find_compiler("C++", "CXX", "env"), ["env"])
 
 
 if __name__ == "__main__":

@@ -17,7 +17,9 @@ from pathlib import Path
 CLI = os.environ["TERRAZZO_CLI"]
 SOURCE = Path(os.environ["TRZ_SOURCE_DIR"])
 sys.path.insert(0, str(SOURCE / "tests" / "common"))
+sys.path.insert(0, str(SOURCE / "python"))
 import compact_trace
+from terrazzo import sim
 LIBRARIES = Path(os.environ["TRZ_BUILD_DIR"]) / "lib" / "sim"
 CC = os.environ.get("CC") or shutil.which("cc") or "gcc"
 MIB, GIB = 1 << 20, 1 << 30
@@ -352,6 +354,10 @@ class Run(Case):
         self.assertRegex(done.stderr, r"peak allocated +0\.50 GiB")
         self.assertRegex(done.stderr, r"driver time +\d+\.\d ms +virtual, by the costs of \w+")
         self.assertNotIn("allocator", done.stderr)
+
+    def test_options_of_python(self):
+        report = sim.run([self.program, 512], memory="1GiB", world_size=300, ranks="0,7", holders=False, devices=None)
+        self.assertEqual((report["world_size"], report["peak_allocated_bytes"]), (300, 512 * MIB))
 
     def test_out_of_memory(self):
         done, report = self.sim("--memory", "256MiB", "--", self.program, 512)

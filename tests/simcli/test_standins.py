@@ -235,6 +235,9 @@ class Refusals(unittest.TestCase):
             standins.Compiler("no-such-compiler", self.torch, self.torch, {}).run("-v")
         self.assertIn("no-such-compiler: no C compiler", str(caught.exception))
 
+    def test_a_compiler_of_several_words(self):
+        standins.Compiler(f"env {CC}", self.torch, self.torch, {}).run("--version")
+
 
 if __name__ == "__main__":
     sys.exit(unittest.main())

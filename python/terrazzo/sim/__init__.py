@@ -21,15 +21,16 @@ def run(program, check=False, **options):
     """Runs `program`, a list of words, as `terrazzo sim` does; returns its report (docs/sim.md).
 
     `options` are those of the command: device="a100-40", memory="24GiB", devices=2, allocator="expandable", env=DIR,
-    holders=True, fit=True, sweep="batch=1,2,4", ... With `check` a program that fails raises CalledProcessError;
-    terrazzo's own failures raise Failure.
+    holders=True, fit=True, sweep="batch=1,2,4", world_size=8, ... With `check` a program that fails raises
+    CalledProcessError; terrazzo's own failures raise Failure.
     """
     words = []
     for name, value in options.items():
+        option = "--" + name.replace("_", "-")
         if value is True:
-            words.append(f"--{name}")
+            words.append(option)
         elif value is not None and value is not False:
-            words.append(f"--{name}={value}")
+            words.append(f"{option}={value}")
     terrazzo = command.find()
     if not terrazzo:
         raise Failure("the program terrazzo is missing")

@@ -8,6 +8,7 @@ stopped, and a complete one takes a second.
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -129,7 +130,7 @@ def find_libraries(given=None):
 
 def find_compiler():
     cc = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
-    if not cc or not shutil.which(cc.split()[0]):
+    if not cc or not shutil.which(shlex.split(cc)[0]):
         raise Failure("a C compiler is missing; install gcc, or name one in CC")
     return cc
 

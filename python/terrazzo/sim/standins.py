@@ -15,6 +15,7 @@ import argparse
 import collections
 import fnmatch
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -260,7 +261,7 @@ class Compiler:
 
     def run(self, *args):
         try:
-            done = subprocess.run([self.cc, *map(str, args)], stderr=subprocess.PIPE, text=True, check=False)
+            done = subprocess.run([*shlex.split(self.cc), *map(str, args)], stderr=subprocess.PIPE, text=True, check=False)
         except OSError as error:
             raise Failure(f"{self.cc}: no C compiler: {error.strerror}; install gcc or name one by CC") from error
         if done.returncode:

@@ -31,10 +31,12 @@ def cache_folder() -> Path:
     return Path(given) if given else Path(base) / "terrazzo"
 
 
-def find_compiler(language: str, variable: str, *names: str) -> str:
-    for name in filter(None, (os.environ.get(variable), *names)):
-        if shutil.which(name):
-            return name
+def find_compiler(language: str, variable: str, *names: str) -> list[str]:
+    """The command's words: the variable may have several, such as "ccache g++"."""
+    import shlex
+    for words in map(shlex.split, (os.environ.get(variable, ""), *names)):
+        if words and shutil.which(words[0]):
+            return words
     raise Missing(f"a {language} compiler is missing (install {names[0]}, or name one in {variable})")
 
 
@@ -75,7 +77,7 @@ def shim_flags(torch, library: Path) -> list[str]:
 
 
 def shim_command(torch, library: Path) -> list[str]:
-    return [find_compiler("C++", "CXX", "g++", "clang++", "c++"), *shim_flags(torch, library), *cuda_flags(),
+    return [*find_compiler("C++", "CXX", "g++", "clang++", "c++"), *shim_flags(torch, library), *cuda_flags(),
             loaded_cudart()]
 
 
@@ -93,7 +95,7 @@ def frames_command() -> list[str]:
         raise Missing("Python frames need Python 3.11 or newer")
     if not (headers / "internal" / "pycore_frame.h").exists():
         raise Missing(f"Python's headers are missing in {headers} (install python3-dev)")
-    return [find_compiler("C", "CC", "gcc", "clang", "cc"), "-isystem", str(headers), *frames_flags()]
+    return [*find_compiler("C", "CC", "gcc", "clang", "cc"), "-isystem", str(headers), *frames_flags()]
 
 
 def requests_flags(torch) -> list[str]:
@@ -113,7 +115,7 @@ def requests_path(torch) -> Path:
              Path(next(f for f in flags if f.startswith("-I"))[2:], "sim_recording.h").read_text(encoding="utf-8")]
     key = key_of("requests", torch.__version__, [str(torch.version.cuda), *flags, *texts], "CXX", "CUDA_HOME",
                  "CUDA_PATH")
-    return made(key, lambda: [find_compiler("C++", "CXX", "g++", "clang++", "c++"), *flags, *cuda_flags()])
+    return made(key, lambda: [*find_compiler("C++", "CXX", "g++", "clang++", "c++"), *flags, *cuda_flags()])
 
 
 def key_of(name: str, version: str, flags: list[str], *variables: str) -> str:
