@@ -24,7 +24,7 @@ void History::set(bool enabled, CreateContextFn recorder, size_t entries, Record
                   const std::vector<std::string> &skip)
 {
 	std::unique_lock<std::shared_mutex> alone(gate);
-	const size_t before = std::exchange(entries_, std::min<size_t>(std::max<size_t>(entries, 1), MOST_EVENTS));
+	const size_t before = entries_.exchange(std::min<size_t>(std::max<size_t>(entries, 1), MOST_EVENTS));
 	recorder_ = enabled ? recorder : nullptr;
 	when_ = enabled ? when : RecordContext::NEVER;
 	skip_ = {skip.begin(), skip.end()};
@@ -95,10 +95,18 @@ std::shared_ptr<c10::GatheredContext> History::let_go(uint64_t address)
 	return found ? std::move(found.mapped()) : nullptr;
 }
 
+template <typename Entry>
+static void push(std::deque<Entry> &list, Entry entry, size_t most)
+{
+	list.push_back(std::move(entry));
+	while (list.size() > most)
+		list.pop_front();
+}
+
 void History::annotate(TraceEntry entry)
 {
 	std::lock_guard<std::mutex> guard(lock_);
-	annotations_.push_back(std::move(entry));
+	push(annotations_, std::move(entry), entries_);
 }
 
 void History::note_outsized(DeviceIndex device, size_t size, cudaStream_t stream, uint64_t number)
@@ -119,7 +127,13 @@ void History::annotate_section(DeviceIndex device, const std::vector<std::pair<s
 	for (const auto &[name, value] : metadata)
 		entry.recordUserMetadata(name, value);
 	std::lock_guard<std::mutex> guard(lock_);
-	sections_.push_back(std::move(entry));
+	push(sections_, std::move(entry), entries_);
+}
+
+std::vector<AnnotationEntry> History::sections()
+{
+	std::lock_guard<std::mutex> guard(lock_);
+	return {sections_.begin(), sections_.end()};
 }
 
 std::shared_ptr<c10::GatheredContext> History::held(uint64_t address)

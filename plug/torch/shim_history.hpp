@@ -59,7 +59,7 @@ public:
 	/* Returns the context of an allocation whose life ends. */
 	std::shared_ptr<c10::GatheredContext> let_go(uint64_t address);
 
-	/* Adds an entry that the heap does not have. */
+	/* Adds an entry that the heap does not have. Like events, only the newest are kept. */
 	void annotate(TraceEntry entry);
 
 	/* Adds the failure of an allocation that the heap has refused for its size alone, with the note of this number. */
@@ -74,10 +74,7 @@ public:
 		return skip_.count(action) != 0;
 	}
 
-	const std::vector<AnnotationEntry> &sections() const
-	{
-		return sections_;
-	}
+	std::vector<AnnotationEntry> sections();
 
 	/* Gives an entry the facts of the note with this number, if there is one. */
 	void complete(TraceEntry &entry, uint64_t number);
@@ -102,7 +99,7 @@ private:
 	void forget();
 
 	trz_heap *heaps_[TRZ_TORCH_DEVICES] = {};
-	size_t entries_ = 1;
+	std::atomic<size_t> entries_{1};  /* the most of the heap's events, and of each list of annotations */
 	std::atomic<CreateContextFn> recorder_{nullptr};
 	std::atomic<RecordContext> when_{RecordContext::NEVER};
 	std::unordered_set<std::string> skip_;
@@ -111,8 +108,8 @@ private:
 	std::deque<Note> notes_;
 	uint64_t first_ = FIRST;  /* the number of the oldest note */
 	std::unordered_map<uint64_t, std::shared_ptr<c10::GatheredContext>> held_;
-	std::vector<TraceEntry> annotations_;
-	std::vector<AnnotationEntry> sections_;
+	std::deque<TraceEntry> annotations_;
+	std::deque<AnnotationEntry> sections_;
 };
 
 History &history();

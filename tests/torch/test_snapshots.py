@@ -312,6 +312,20 @@ class History(Case):
         self.assertEqual([(e["addr"], e["user_metadata"]) for e in noted], [(x.data_ptr(), "the first")])
         del x
 
+    @annotates
+    def test_the_newest_annotations_are_kept(self):
+        with recording(max_entries=10, global_record_annotations=True):
+            x = bytes_on_device(MIB)
+            for i in range(30):
+                torch.cuda.memory._annotate_tensor(x, str(i))
+                with torch.profiler.record_function(str(i)):
+                    pass
+            snapshot = torch.cuda.memory._snapshot()
+        noted = [e["user_metadata"] for e in actions(snapshot["device_traces"][0], "annotate")]
+        self.assertEqual(noted, [str(i) for i in range(20, 30)])
+        self.assertEqual([a["name"] for a in snapshot["external_annotations"]], [str(i // 2) for i in range(50, 60)])
+        del x
+
     def test_without_traces(self):
         with recording():
             x = bytes_on_device(MIB)
