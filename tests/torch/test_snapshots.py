@@ -110,6 +110,24 @@ class Files(Case):
         self.assertEqual(len(tagged), 3)
         del held
 
+    def test_tags_that_no_other_has(self):
+        kept = terrazzo.torch._native_library()._tags
+        for i in range(100):
+            with terrazzo.torch.tag(f"request {i}"):
+                pass
+        self.assertLess(len(kept), 20)
+        with self.assertRaises(AttributeError), terrazzo.torch.tag(3):
+            pass
+        terrazzo.torch.history()
+        with terrazzo.torch.tag("a file's name \udcff"):
+            held = bytes_on_device(MIB)
+        terrazzo.torch.snapshot(self.path("a.json"))
+        terrazzo.torch.history(False)
+        with open(self.path("a.json"), encoding="utf-8") as stream:
+            events = json.load(stream)["device_traces"][0]
+        self.assertEqual([e["user_metadata"] for e in actions(events, "alloc")], ["a file's name ?"])
+        del held
+
     def test_mappings_tell_who_maps(self):
         terrazzo.torch.trim()
         terrazzo.torch.history(True, events=1000)

@@ -302,8 +302,8 @@ def tag(text: str | None) -> Iterator[None]:
 
 
 def _set_tag(text: str | None) -> None:
-    _tags.text = text
     _native_library().set_tag(text)
+    _tags.text = text
 
 
 # ---- looking -----------------------------------------------------------------------------------------------------

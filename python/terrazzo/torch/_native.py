@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
 
@@ -134,7 +135,7 @@ class Library:
         self.trz_torch_shareable.argtypes, self.trz_torch_shareable.restype = [c_bool], None
         self.trz_torch_watch_captures = self._dll.trz_torch_watch_captures
         self.trz_torch_watch_captures.argtypes, self.trz_torch_watch_captures.restype = [], None
-        self._tags: dict[str, bytes] = {}
+        self._tags: dict[int, bytes | None] = {}
         self._owner = self._dll.trz_torch_owner
         self._owner.argtypes, self._owner.restype = [c_void_p], c_void_p
 
@@ -147,8 +148,11 @@ class Library:
         return out
 
     def set_tag(self, text: str | None) -> None:
-        """Keeps the bytes alive, since the heap keeps the pointer, not a copy."""
-        self.trz_set_tag(self._tags.setdefault(text, text.encode()) if text else None)
+        """Keeps the bytes until the thread has another tag, since the heap keeps the pointer, not a copy; by the
+        thread's number, since a thread that is not Python's may go on without its Python part."""
+        tag = text.encode(errors="replace") if text else None
+        self.trz_set_tag(tag)
+        self._tags[threading.get_ident()] = tag
 
     def categorize(self, address: int, category: int) -> None:
         """Ignores memory that no heap has, such as that of PyTorch's own allocator in a part of the program."""
