@@ -113,6 +113,9 @@ static trz_status search(struct fit_search *f, bool list, json_t **fit)
 	trz_status status = run_once(f, &outcome);
 	if (status != TRZ_OK)
 		return status;
+	if (json_array_size(json_object_get(f->last, "processes")) == 0)
+		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: used no simulated device, so no size can be found",
+		                f->params.command[0]);
 	f->params.silent = true;
 	f->params.holders = false;
 	if (list)

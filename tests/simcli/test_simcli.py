@@ -545,6 +545,12 @@ class Fit(Case):
         self.assertEqual(done.returncode, 2)
         self.assertIn("status 5 for a reason other than memory", done.stderr)
 
+    def test_no_device(self):
+        for options in ([], ["--device", "list"]):
+            done = terrazzo("sim", "--fit", *options, "--", "true")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("true: used no simulated device, so no size can be found", done.stderr)
+
 
 class Sweep(Case):
     def test_largest_that_fits(self):
