@@ -133,8 +133,7 @@ TRZ_API trz_status trz_open(const trz_open_params *params, trz_heap **out);
 
 /* Waits for all work enqueued before the frees made so far, returns every byte to the driver and destroys the heap. If
  * it cannot wait (a stream is being captured, or the driver refuses), all memory stays with the driver. The program may
- * have destroyed its streams before. Closing breaks a capture on a stream on which the program has not allocated from
- * the heap during that capture.
+ * have destroyed its streams before. Closing breaks captures that are not announced (trz_pool_begin_capture).
  * No other thread may be inside a call with this heap. A report requested from outside (options answer and
  * report_signal) is waited for, and so are the callbacks that it calls. Live allocations are released too: their
  * addresses become invalid, and the caller must ensure that no work uses them. NULL is allowed and does nothing.

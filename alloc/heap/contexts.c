@@ -8,22 +8,19 @@
 
 #include "heap/events.h"
 
-/* Announced captures are left out, since diversions show them; the legacy default stream answers for streams that this
- * thread cannot ask. */
-static bool is_known_captured(trz_heap *h, const struct stream *s, bool handles_live)
+/* The legacy default stream answers for streams that this thread cannot ask. */
+static bool is_known_captured(trz_heap *h, const struct stream *s)
 {
-	if (!handles_live)
-		return atomic_load_explicit(&s->capture, memory_order_relaxed) && !s->begun.number;
 	return !s->thread_bound && !atomic_load_explicit(&s->retired, memory_order_acquire) && heap_is_captured(h, s);
 }
 
-bool heap_may_be_captured(trz_heap *h, bool handles_live)
+bool heap_may_be_captured(trz_heap *h)
 {
 	HEAP_GROWTH_LOCKED(h);
-	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
+	unsigned streams = h->closing ? 0 : atomic_load_explicit(&h->streams.count, memory_order_acquire);
 	bool captured = atomic_load(&h->capturing) || heap_is_legacy_captured(h, &h->events);
 	for (unsigned i = 0; i < streams && !captured; i++)
-		captured = is_known_captured(h, atomic_load_explicit(&h->streams.list[i], memory_order_relaxed), handles_live);
+		captured = is_known_captured(h, atomic_load_explicit(&h->streams.list[i], memory_order_relaxed));
 	return captured;
 }
 

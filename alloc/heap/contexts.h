@@ -8,9 +8,9 @@
 #include "heap/heap.h"
 
 /* Whether some stream of the context is being captured, or soon will be, as far as the heap can know: diversions
- * announce captures, the legacy stream answers for blocking streams, and each stream that the heap knows is asked.
- * Without `handles_live` only the legacy stream is asked; for the others, what the last operation saw counts. */
-bool heap_may_be_captured(trz_heap *h, bool handles_live);
+ * announce captures, the legacy stream answers for blocking streams, and each stream that the heap knows is asked; not
+ * by a heap that is closing, since the program may have destroyed its streams. */
+bool heap_may_be_captured(trz_heap *h);
 
 /* The streams of a context that a deputy answers for. */
 enum cover {

@@ -251,7 +251,7 @@ static bool knows_threads(const trz_heap *h)
  * outstanding. */
 static bool cover_launches(trz_heap *h, enum cover *cover)
 {
-	if (h->events.deputy || heap_may_be_captured(h, true))
+	if (h->events.deputy || heap_may_be_captured(h))
 		return false;
 	*cover = COVER_ALL;
 	trz_status status = heap_record_deputy(h, &h->events, COVER_ALL);

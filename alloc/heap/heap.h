@@ -206,6 +206,7 @@ struct trz_heap {
 	trz_map_callback *map_callback;      /* NULL: mappings are not announced */
 	void *map_user;
 	struct decay decay;
+	bool closing;                        /* streams' handles may be dead */
 
 	/* guarded by `divert_lock` */
 	pthread_rwlock_t divert_lock;

@@ -205,7 +205,7 @@ void heap_poll_all(trz_heap *h)
 {
 	HEAP_GROWTH_LOCKED(h);
 	heap_poll(h);
-	if (!is_any_out_of_reach(h) || heap_may_be_captured(h, true))
+	if (!is_any_out_of_reach(h) || heap_may_be_captured(h))
 		return;
 	for (struct event_pool *p = &h->events; p; p = p->next)
 		heap_cover_context(h, p, COVER_UNREACHED);

@@ -666,7 +666,7 @@ static trz_status wait_for_deputy(trz_heap *h, struct event_pool *p)
  * may have destroyed some unannounced. What deputies do not cover is awaited stream by stream afterwards. */
 static void wait_for_contexts(trz_heap *h)
 {
-	bool captured = heap_may_be_captured(h, false);
+	bool captured = heap_may_be_captured(h);
 	for (struct event_pool *p = &h->events; p; p = p->next) {
 		wait_for_deputy(h, p);  /* of an earlier poll */
 		if (captured || heap_cover_context(h, p, COVER_ALL) != TRZ_OK)
@@ -736,6 +736,7 @@ static trz_status destroy_events(trz_heap *h, struct event_pool *p)
 trz_status reclaim_everything(trz_heap *h)
 {
 	HEAP_GROWTH_LOCKED(h);
+	h->closing = true;
 	trz_status worst = wait_for_streams(h);
 	if (h->map_callback && (worst == TRZ_OK || driver_is_dead(&h->driver))) {
 		notice_all_leaving(h);

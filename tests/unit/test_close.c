@@ -87,17 +87,20 @@ static void test_no_event_can_be_waited_for(void **state)
 	expect_legal_and_end();
 }
 
+/* The heap knows that the capture goes on, since it has been announced. */
 static void test_a_stream_is_being_captured(void **state)
 {
 	(void)state;
+	trz_pool *pool;
 	open_heap();
 	trz_stream a = rig_stream(&o.rig);
 	void *p = rig_alloc(&o.rig, MIB(3), a);
 	sim_graph graph;
 	assert_ok(sim_stamp(o.rig.s, o.rig.c, a, (trz_addr)p, MIB(3), 1));
+	assert_ok(trz_pool_create(o.rig.heap, &pool));
+	assert_ok(trz_pool_begin_capture(o.rig.heap, pool, a));
 	assert_ok(sim_capture_begin(o.rig.s, o.rig.c, a, TRZ_CAPTURE_RELAXED));
 	rig_free(&o.rig, p);
-	assert_status(trz_alloc(o.rig.heap, 512, 0, a, &p), TRZ_ERROR_CAPTURE);
 	assert_status(trz_close(o.rig.heap), TRZ_ERROR_CAPTURE);
 	assert_ok(sim_capture_end(o.rig.s, o.rig.c, a, &graph));
 	assert_ok(sim_graph_destroy(o.rig.s, o.rig.c, graph));
@@ -124,6 +127,64 @@ static void test_another_streams_capture_goes_on(void **state)
 	assert_int_equal(status, TRZ_CAPTURE_ACTIVE);
 	assert_ok(sim_capture_end(o.rig.s, o.rig.c, captured, &graph));
 	assert_ok(sim_graph_destroy(o.rig.s, o.rig.c, graph));
+	expect_legal_and_end();
+}
+
+/* A capture that nobody announced has ended. The heap has not heard of that when the program, at its end, destroys its
+ * streams, so it must ask about no handle. */
+static void test_streams_end_after_a_capture_that_was_not_announced(void **state)
+{
+	(void)state;
+	trz_pool *pool;
+	sim_graph graph;
+	void *p = NULL;
+	open_heap();
+	struct rig *r = &o.rig;
+	trz_stream captured = rig_stream(r), busy = rig_stream(r);
+	void *slot = rig_alloc(r, 300, busy);
+	assert_ok(trz_pool_create(r->heap, &pool));
+	assert_ok(sim_capture_begin(r->s, r->c, captured, TRZ_CAPTURE_GLOBAL));
+	assert_ok(trz_pool_alloc(r->heap, pool, MIB(3), 0, captured, &p));
+	assert_ok(sim_capture_end(r->s, r->c, captured, &graph));
+	assert_ok(sim_graph_destroy(r->s, r->c, graph));
+	assert_ok(sim_stamp(r->s, r->c, busy, (trz_addr)slot, 300, 1));
+	rig_free(r, slot);
+	assert_ok(sim_stream_destroy(r->s, r->c, captured));
+	assert_ok(sim_stream_destroy(r->s, r->c, busy));
+	assert_ok(trz_close(r->heap));
+	assert_int_equal(sim_leaks(r->s, NULL, 0), 0);
+	expect_legal_and_end();
+}
+
+/* A pool whose graph may be running goes while something is captured, so nothing could be recorded behind the launch
+ * then. */
+static void test_streams_end_after_a_pool_that_could_not_wait(void **state)
+{
+	(void)state;
+	trz_pool *pool;
+	sim_graph graph, other;
+	open_heap();
+	struct rig *r = &o.rig;
+	trz_stream captured = rig_stream(r), launcher = rig_stream(r);
+	rig_free(r, rig_alloc(r, 512, launcher));
+	assert_ok(trz_pool_create(r->heap, &pool));
+	assert_ok(trz_pool_begin_capture(r->heap, pool, captured));
+	assert_ok(sim_capture_begin(r->s, r->c, captured, TRZ_CAPTURE_GLOBAL));
+	void *p = rig_alloc(r, MIB(3), captured);
+	assert_ok(sim_stamp(r->s, r->c, captured, (trz_addr)p, MIB(3), 1));
+	rig_free(r, p);
+	assert_ok(sim_capture_end(r->s, r->c, captured, &graph));
+	assert_ok(trz_pool_end(r->heap, pool));
+	assert_ok(sim_graph_launch(r->s, r->c, graph, launcher));
+	assert_ok(sim_capture_begin(r->s, r->c, captured, TRZ_CAPTURE_RELAXED));
+	assert_ok(sim_graph_destroy(r->s, r->c, graph));
+	assert_ok(trz_pool_release(r->heap, pool));
+	assert_ok(sim_capture_end(r->s, r->c, captured, &other));
+	assert_ok(sim_graph_destroy(r->s, r->c, other));
+	assert_ok(sim_stream_destroy(r->s, r->c, captured));
+	assert_ok(sim_stream_destroy(r->s, r->c, launcher));
+	assert_ok(trz_close(r->heap));
+	assert_int_equal(sim_leaks(r->s, NULL, 0), 0);
 	expect_legal_and_end();
 }
 
@@ -222,6 +283,8 @@ int main(void)
 		cmocka_unit_test(test_no_event_can_be_waited_for),
 		cmocka_unit_test(test_a_stream_is_being_captured),
 		cmocka_unit_test(test_another_streams_capture_goes_on),
+		cmocka_unit_test(test_streams_end_after_a_capture_that_was_not_announced),
+		cmocka_unit_test(test_streams_end_after_a_pool_that_could_not_wait),
 		cmocka_unit_test(test_a_mapped_zombie_goes_once),
 		cmocka_unit_test(test_frees_when_the_end_is_told),
 		cmocka_unit_test(test_reports_of_events_go_on_and_on),
