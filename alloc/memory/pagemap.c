@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The two-level address index.
+ * The address index.
  */
 #include "memory/pagemap.h"
 
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "bits.h"
+#include "memory/block.h"
 
 enum { LEAF_GRANULES = 1 << PAGEMAP_LEAF_BITS };
 
@@ -35,18 +36,6 @@ bool pagemap_cover(struct pagemap *m, trz_addr address, uint64_t size)
 	return true;
 }
 
-/* The cells of a granule; made, from a reserved node, if it had none. */
-static inline struct pagemap_cells *cells_of(struct pagemap *m, struct pagemap_leaf *leaf, uint64_t granule)
-{
-	struct pagemap_cells *cells = pagemap_cells_of(leaf, granule);
-	if (!cells) {
-		cells = node_pool_take(&m->cells);
-		memset(cells, 0, sizeof *cells);
-		atomic_store_explicit(&leaf->cells[granule & (LEAF_GRANULES - 1)], cells, memory_order_release);
-	}
-	return cells;
-}
-
 static inline unsigned cell_in_granule(trz_addr address)
 {
 	return address >> CELL_SHIFT & (CELLS_PER_GRANULE - 1);
@@ -62,24 +51,72 @@ static inline void set_entry(struct pagemap_cells *cells, trz_addr address, page
 	atomic_store_explicit(&cells->entry[cell_in_granule(address)], e, memory_order_release);
 }
 
-void pagemap_set_block(struct pagemap *m, trz_addr address, struct block *b)
+static void mark_begun(struct pagemap_leaf *leaf, uint64_t g)
 {
-	uint64_t granule = address >> GRANULE_SHIFT, g = granule & (LEAF_GRANULES - 1);
-	struct pagemap_leaf *leaf = pagemap_leaf_of(m, granule);
-	assert(leaf && !pagemap_get(m, address));
-	set_entry(cells_of(m, leaf, granule), address, (pagemap_entry)b);
-	if (leaf->begins[g]++ == 0)
-		leaf->begun[g / 64] |= (uint64_t)1 << g % 64;
+	leaf->begun[g / 64] |= (uint64_t)1 << g % 64;
 }
 
-void pagemap_clear_block(struct pagemap *m, trz_addr address)
+static void mark_not_begun(struct pagemap_leaf *leaf, uint64_t g)
 {
-	uint64_t granule = address >> GRANULE_SHIFT, g = granule & (LEAF_GRANULES - 1);
+	leaf->begun[g / 64] &= ~((uint64_t)1 << g % 64);
+}
+
+static inline void enter_block(struct pagemap_leaf *leaf, uint64_t g, struct pagemap_cells *cells, struct block *b)
+{
+	assert(!entry_of(cells, cell_in_granule(b->address)));
+	set_entry(cells, b->address, (pagemap_entry)b);
+	if (leaf->begins[g]++ == 0)
+		mark_begun(leaf, g);
+}
+
+/* Gives a granule cells, from a reserved node. The block that was its entry is in its cell when they are published. */
+static NOINLINE struct pagemap_cells *make_cells(struct pagemap *m, struct pagemap_leaf *leaf, uint64_t g)
+{
+	pagemap_entry e = pagemap_read(&leaf->entry[g]);
+	struct pagemap_cells *cells = node_pool_take(&m->cells);
+	memset(cells, 0, sizeof *cells);
+	if (e)
+		enter_block(leaf, g, cells, pagemap_block(e));
+	atomic_store_explicit(&leaf->entry[g], (pagemap_entry)cells | PAGEMAP_HAS_CELLS, memory_order_release);
+	return cells;
+}
+
+static inline struct pagemap_cells *cells_of(struct pagemap *m, struct pagemap_leaf *leaf, uint64_t g)
+{
+	pagemap_entry e = pagemap_read(&leaf->entry[g]);
+	return LIKELY(pagemap_has_cells(e)) ? pagemap_cells(e) : make_cells(m, leaf, g);
+}
+
+void pagemap_set_block(struct pagemap *m, struct block *b)
+{
+	uint64_t granule = b->address >> GRANULE_SHIFT, g = granule & (LEAF_GRANULES - 1);
 	struct pagemap_leaf *leaf = pagemap_leaf_of(m, granule);
-	assert(leaf->begins[g] > 0 && pagemap_get(m, address) && !pagemap_is_slab(pagemap_get(m, address)));
-	set_entry(pagemap_cells_of(leaf, granule), address, 0);
-	if (--leaf->begins[g] == 0)
-		leaf->begun[g / 64] &= ~((uint64_t)1 << g % 64);
+	assert(leaf);
+	pagemap_entry e = pagemap_read(&leaf->entry[g]);
+	if (pagemap_has_cells(e)) {
+		enter_block(leaf, g, pagemap_cells(e), b);
+	} else if (e) {
+		enter_block(leaf, g, make_cells(m, leaf, g), b);
+	} else {
+		atomic_store_explicit(&leaf->entry[g], (pagemap_entry)b, memory_order_release);
+		mark_begun(leaf, g);
+	}
+}
+
+void pagemap_clear_block(struct pagemap *m, const struct block *b)
+{
+	uint64_t granule = b->address >> GRANULE_SHIFT, g = granule & (LEAF_GRANULES - 1);
+	struct pagemap_leaf *leaf = pagemap_leaf_of(m, granule);
+	pagemap_entry e = pagemap_read(&leaf->entry[g]);
+	assert(pagemap_get(m, b->address) == (pagemap_entry)b);
+	if (pagemap_has_cells(e)) {
+		set_entry(pagemap_cells(e), b->address, 0);
+		if (--leaf->begins[g] > 0)
+			return;
+	} else {
+		atomic_store_explicit(&leaf->entry[g], 0, memory_order_release);
+	}
+	mark_not_begun(leaf, g);
 }
 
 void pagemap_set_slab(struct pagemap *m, trz_addr address, uint64_t size, struct slab *s)
@@ -87,16 +124,20 @@ void pagemap_set_slab(struct pagemap *m, trz_addr address, uint64_t size, struct
 	for (trz_addr a = address; a < address + size; a += CELL) {
 		uint64_t granule = a >> GRANULE_SHIFT;
 		struct pagemap_leaf *leaf = pagemap_leaf_of(m, granule);
-		assert(leaf && (s ? !pagemap_get(m, a) : pagemap_is_slab(pagemap_get(m, a))));
-		set_entry(cells_of(m, leaf, granule), a, s ? (pagemap_entry)s | 1 : 0);
+		struct pagemap_cells *cells = cells_of(m, leaf, granule & (LEAF_GRANULES - 1));
+		assert(s ? !pagemap_get(m, a) : pagemap_is_slab(pagemap_get(m, a)));
+		set_entry(cells, a, s ? (pagemap_entry)s | PAGEMAP_IS_SLAB : 0);
 	}
 }
 
-/* The last block entry of a granule's cells up to cell `from`. */
-static struct block *last_begin(const struct pagemap_cells *cells, unsigned from)
+/* The last block of a granule that begins in its cells up to `last`, counted from the granule's begin. */
+static struct block *last_begin(const struct pagemap_leaf *leaf, uint64_t g, unsigned last)
 {
-	for (unsigned i = from + 1; i-- > 0;) {
-		pagemap_entry e = entry_of(cells, i);
+	pagemap_entry granule = pagemap_read(&leaf->entry[g]);
+	if (!pagemap_has_cells(granule))
+		return granule && cell_in_granule(pagemap_block(granule)->address) <= last ? pagemap_block(granule) : NULL;
+	for (unsigned i = last + 1; i-- > 0;) {
+		pagemap_entry e = entry_of(pagemap_cells(granule), i);
 		if (e && !pagemap_is_slab(e))
 			return pagemap_block(e);
 	}
@@ -124,15 +165,13 @@ struct block *pagemap_block_before(const struct pagemap *m, trz_addr address)
 	unsigned g = granule & (LEAF_GRANULES - 1);
 	uint64_t r = granule >> PAGEMAP_LEAF_BITS;
 	const struct pagemap_leaf *leaf = pagemap_leaf_of(m, granule);
-	if (leaf && pagemap_cells_of(leaf, g)) {
-		struct block *b = last_begin(pagemap_cells_of(leaf, g), cell_in_granule(address));
-		if (b)
-			return b;
-	}
+	struct block *b = leaf ? last_begin(leaf, g, cell_in_granule(address)) : NULL;
+	if (b)
+		return b;
 	for (;;) {
 		unsigned found = leaf ? last_begun(leaf, g) : LEAF_GRANULES;
 		if (found != LEAF_GRANULES)
-			return last_begin(pagemap_cells_of(leaf, found), CELLS_PER_GRANULE - 1);
+			return last_begin(leaf, found, CELLS_PER_GRANULE - 1);
 		if (r == 0)
 			return NULL;
 		leaf = pagemap_leaf_of(m, --r << PAGEMAP_LEAF_BITS);

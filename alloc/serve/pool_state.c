@@ -310,7 +310,7 @@ static void drop_block_locked(trz_heap *h, struct block *b)
 {
 	HEAP_LOCKED(h);
 	assert(b->state == BLOCK_LIVE && b->home->held >= b->size);
-	pagemap_clear_block(&h->pagemap, b->address);
+	pagemap_clear_block(&h->pagemap, b);
 	account_free(h, (enum kind)b->kind, b->requested, b->size);
 	holders_give_block_locked(h, b);
 	ACCOUNT_NOTE(h, HISTORY_FREE, b->home, b->address, b->requested);
@@ -362,7 +362,7 @@ static void place_locked(trz_heap *h, const struct pool *p, struct block *b, con
 	b->state = BLOCK_LIVE;
 	b->requested = saved->requested;
 	b->uses = NULL;
-	pagemap_set_block(&h->pagemap, b->address, b);
+	pagemap_set_block(&h->pagemap, b);
 	b->home->held += b->size;
 	b->home->held_peak = max_u64(b->home->held_peak, b->home->held);
 	account_alloc(h, (enum kind)b->kind, saved->requested, b->size);

@@ -132,7 +132,7 @@ trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, stru
 	b->requested = size;
 	b->uses = NULL;
 	b->frames = 0;
-	pagemap_set_block(&h->pagemap, b->address, b);
+	pagemap_set_block(&h->pagemap, b);
 	if (b->kind == LARGE)
 		counter_add(&h->burst_bytes, b->size);
 	heap_note_least_locked(h);
@@ -448,7 +448,7 @@ static void retract_block_locked(trz_heap *h, struct block *b, struct lane *on, 
 {
 	HEAP_LOCKED(h);
 	assert(b->state == BLOCK_LIVE && on->dedicated == b->home->dedicated);
-	pagemap_clear_block(&h->pagemap, b->address);
+	pagemap_clear_block(&h->pagemap, b);
 	b->state = BLOCK_BUSY;
 	if (UNLIKELY(b->window->foreign != NULL)) {
 		b->home = on;
@@ -679,6 +679,8 @@ trz_status serve_free(trz_heap *h, const _Atomic pagemap_entry *at, trz_addr add
 		return TRZ_OK;
 	heap_lock(h);
 	pagemap_entry entry = at ? pagemap_read(at) : 0;
+	if (UNLIKELY(pagemap_has_cells(entry)))  /* since `at` was found */
+		entry = pagemap_get(&h->pagemap, address);
 	return pagemap_is_slab(entry) ? free_slot_and_unlock(h, pagemap_slab(entry), address, on)
 	                              : free_block_and_unlock(h, pagemap_block(entry), address, on);
 }

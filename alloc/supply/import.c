@@ -246,7 +246,7 @@ trz_status import_open(trz_heap *h, unsigned kind, struct import_source from, ui
 		b->state = BLOCK_LIVE;
 		b->requested = size;
 		b->uses = NULL;
-		pagemap_set_block(&h->pagemap, b->address, b);
+		pagemap_set_block(&h->pagemap, b);
 	} else if (w->top == w->base) {
 		node_pool_give(&h->blocks, node);
 	} else {
