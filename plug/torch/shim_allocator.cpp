@@ -277,11 +277,8 @@ void *Allocator::raw_alloc_with_stream(size_t size, cudaStream_t stream)
 /* False for an address inside an allocation, too. */
 bool Allocator::is_live(void *ptr)
 {
-	if (native_used_) {
-		std::lock_guard<std::mutex> guard(lock_);
-		if (native_pointers_.count(ptr))
-			return true;
-	}
+	if (native_used_ && is_of_native(ptr))
+		return true;
 	trz_pointer_info info;
 	trz_heap *owner = trz_torch_owner(ptr);
 	return owner && trz_query(owner, ptr, &info) == TRZ_OK && info.base == ptr;
@@ -300,8 +297,8 @@ void Allocator::recordStream(const c10::DataPtr &ptr, c10::cuda::CUDAStream stre
 		return;
 	if (trz_torch_owner(ptr.get()))
 		trz_torch_record_stream(ptr.get(), stream.stream());
-	else if (native_used_)
-		native_->recordStream(ptr, stream);
+	else if (native_used_ && is_of_native(ptr.get()))
+		record_native(ptr, stream);
 }
 
 void *Allocator::getBaseAllocation(void *ptr, size_t *size)

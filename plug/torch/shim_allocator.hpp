@@ -119,8 +119,8 @@ public:
 	void endAllocateToPool(DeviceIndex device, MempoolId_t id) override;
 	void releasePool(DeviceIndex device, MempoolId_t id) override;
 	/* Older PyTorch does not announce captures. */
-	void markCaptureBegin(DeviceIndex);
-	void markCaptureEnd(DeviceIndex);
+	void markCaptureBegin(DeviceIndex device);
+	void markCaptureEnd(DeviceIndex device);
 	bool checkPoolLiveAllocations(DeviceIndex device, MempoolId_t id,
 	                              const std::unordered_set<void *> &expected) override;
 	std::shared_ptr<cca::AllocatorState> getCheckpointState(DeviceIndex device, MempoolId_t id) override;
@@ -244,6 +244,8 @@ private:
 	bool empty_native();
 	bool await_device(DeviceIndex device);
 	void *keep_native(void *ptr, DeviceIndex device);
+	bool is_of_native(void *ptr);
+	void record_native(const c10::DataPtr &ptr, c10::cuda::CUDAStream stream);
 	void *lend(size_t size, DeviceIndex device, cudaStream_t stream);
 	void *lend(MempoolId_t id, size_t size, DeviceIndex device, cudaStream_t stream);
 
@@ -255,7 +257,6 @@ private:
 	cca::CUDAAllocator *const native_;
 	std::atomic<bool> native_used_{false};
 	std::atomic<unsigned> watched_{0};
-	std::atomic<int> captures_{0};
 	std::atomic<int64_t> waits_[TRZ_TORCH_DEVICES] = {};  /* the host's waits for all work of a device */
 	int device_count_ = 1;
 
@@ -271,6 +272,7 @@ private:
 	std::map<std::pair<int, MempoolId_t>, Server> servers_;  /* of pools that are not just Server::HEAP */
 	std::set<std::pair<int, MempoolId_t>> lenders_;  /* native pools whose free memory may serve other requests */
 	std::vector<Diversion> diversions_;  /* the newest last */
+	std::multiset<DeviceIndex> captures_;  /* the device of each capture that is under way */
 	std::map<int, DeviceStats> bases_;
 	std::map<int, std::map<MempoolId_t, StatArray::value_type>> pool_flows_;
 	std::unordered_map<void *, DeviceIndex> native_pointers_;

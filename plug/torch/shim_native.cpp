@@ -26,6 +26,8 @@ cca::CUDAAllocator *Allocator::use_native_locked()
 			native_->attachAllocatorTraceTracker(tracker);
 		for (const auto &observer : observers_)
 			native_->attachOutOfMemoryObserver(observer);
+		for (DeviceIndex device : captures_)
+			mark_capture_begin(*native_, device);
 		native_used_ = true;
 	}
 	return native_;
@@ -35,10 +37,8 @@ cca::CUDAAllocator *Allocator::use_native_locked()
  * be for one. */
 bool Allocator::may_wait()
 {
-	if (tells_captures<cca::CUDAAllocator>)
-		return captures_ == 0;
 	std::lock_guard<std::mutex> guard(lock_);
-	return diversions_.empty();
+	return tells_captures<cca::CUDAAllocator> ? captures_.empty() : diversions_.empty();
 }
 
 /* Waits for all work of the device, if it may; whether it has. */
@@ -112,6 +112,25 @@ void *Allocator::keep_native(void *ptr, DeviceIndex device)
 	if (ptr)
 		native_pointers_.emplace(ptr, device);
 	return ptr;
+}
+
+bool Allocator::is_of_native(void *ptr)
+{
+	std::lock_guard<std::mutex> held(lock_);
+	return native_pointers_.count(ptr) != 0;
+}
+
+/* The native allocator takes note only of memory whose deleter is its own; tensors have ours. */
+void Allocator::record_native(const c10::DataPtr &ptr, c10::cuda::CUDAStream stream)
+{
+	struct Lent : c10::DataPtr {
+		using c10::DataPtr::DataPtr;
+		~Lent()
+		{
+			release_context();
+		}
+	} const lent(ptr.get(), ptr.get(), native_->raw_deleter(), ptr.device());
+	native_->recordStream(lent, stream);
 }
 
 /* Serves a request from the free memory of native pools meant for that, when the heap has none. */

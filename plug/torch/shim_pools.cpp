@@ -160,14 +160,25 @@ void Allocator::end_broken_captures()
 	}
 }
 
-void Allocator::markCaptureBegin(DeviceIndex)
+/* The native allocator, too, puts off in a capture what a capture forbids. */
+void Allocator::markCaptureBegin(DeviceIndex device)
 {
-	captures_++;
+	std::unique_lock<std::mutex> held(lock_);
+	captures_.insert(device);
+	bool tell = native_used_;
+	held.unlock();
+	if (tell)
+		mark_capture_begin(*native_, device);
 }
 
-void Allocator::markCaptureEnd(DeviceIndex)
+void Allocator::markCaptureEnd(DeviceIndex device)
 {
-	captures_--;
+	std::unique_lock<std::mutex> held(lock_);
+	captures_.extract(device);
+	bool tell = native_used_;
+	held.unlock();
+	if (tell)
+		mark_capture_end(*native_, device);
 }
 
 static std::vector<void *> live(trz_heap *heap, trz_pool *pool)

@@ -181,6 +181,18 @@ inline c10::DataPtr allocate_with_address(cca::CUDAAllocator &native, size_t siz
 #endif
 }
 
+template <typename A> void mark_capture_begin(A &native, DeviceIndex device)
+{
+	if constexpr (tells_captures<A>)
+		native.markCaptureBegin(device);
+}
+
+template <typename A> void mark_capture_end(A &native, DeviceIndex device)
+{
+	if constexpr (tells_captures<A>)
+		native.markCaptureEnd(device);
+}
+
 inline void empty_cache(cca::CUDAAllocator &native, MempoolId_t id)
 {
 #if TORCH_SINCE(8)

@@ -189,6 +189,46 @@ class MemPools(Case):
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
 
+    @since(8)
+    def test_such_a_pool_knows_what_other_streams_use(self):
+        side = torch.cuda.Stream()
+        active = torch.cuda.memory_stats()["active_bytes.all.current"]
+        pool = self.of_the_driver()
+        with torch.cuda.use_mem_pool(pool):
+            x = bytes_on_device(4 * MIB)
+        x.record_stream(side)
+        del x
+        self.assertEqual(torch.cuda.memory_stats()["active_bytes.all.current"], active + 4 * MIB)
+        del pool
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        self.assertEqual(torch.cuda.memory_stats()["active_bytes.all.current"], active)
+
+    @since(8)
+    def test_such_a_pool_in_a_capture_keeps_what_other_streams_use(self):
+        side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        active = torch.cuda.memory_stats()["active_bytes.all.current"]
+        pool = self.of_the_driver()
+        with torch.cuda.graph(graph), torch.cuda.use_mem_pool(pool):
+            x = torch.ones(MIB, device="cuda")
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                y = x * 2
+            x.record_stream(side)
+            address = x.data_ptr()
+            del x
+            z = torch.ones(MIB, device="cuda")
+            torch.cuda.current_stream().wait_stream(side)
+        self.assertNotEqual(z.data_ptr(), address)
+        graph.replay()
+        torch.cuda.synchronize()
+        with torch.cuda.use_mem_pool(pool):
+            x = torch.ones(MIB, device="cuda")
+        self.assertEqual(torch.cuda.memory_stats()["active_bytes.all.current"], active + 12 * MIB)
+        del x, y, z, graph, pool
+        gc.collect()
+        torch.cuda.empty_cache()
+
     @since(10)
     def test_no_split(self):
         pool = torch.cuda.MemPool(no_split=True)
