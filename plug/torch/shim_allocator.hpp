@@ -236,6 +236,7 @@ private:
 		return use_native_locked();
 	}
 
+	bool begins_native(DeviceIndex device, MempoolId_t id);
 	void hand_over(DeviceIndex device, MempoolId_t id);
 	bool may_wait();
 	size_t give_back(DeviceIndex device, trz_heap *heap, const std::shared_ptr<c10::GatheredContext> &context);

@@ -4,6 +4,8 @@
  * lends to others, and the memory that it gets from the heaps.
  */
 #include <c10/cuda/CUDAGuard.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
 #include <exception>
 #include <mutex>
@@ -172,6 +174,24 @@ void *Allocator::lend(MempoolId_t id, size_t size, DeviceIndex device, cudaStrea
 	native_->endAllocateToPool(device, id);
 	native_->releasePool(device, id);
 	return keep_native(ptr, device);
+}
+
+/* Whether another library stands before the runtime's own cudaMalloc. */
+static bool malloc_is_replaced()
+{
+	cudaError_t (*found)(void **, size_t) = cudaMalloc;
+	Dl_info malloc_is_in, runtime;
+	return dladdr(reinterpret_cast<void *>(found), &malloc_is_in) != 0 &&
+	       dladdr(reinterpret_cast<void *>(cudaRuntimeGetVersion), &runtime) != 0 &&
+	       malloc_is_in.dli_fbase != runtime.dli_fbase;
+}
+
+/* Whether the native allocator serves a new pool though it brings no allocator: such a library gets to see the memory
+ * of pools, which some programs make for that (torch_memory_saver takes it from the device while it is not needed). */
+bool Allocator::begins_native(DeviceIndex device, MempoolId_t id)
+{
+	static const bool replaced = malloc_is_replaced();
+	return replaced && !is_native(device, id) && trz_torch_pool_references(device, pool_id(id)) == 0;
 }
 
 /* Hands one of our pools, from which nothing has been allocated yet, to PyTorch's allocator, with its references. */

@@ -37,7 +37,7 @@ Server Allocator::server_for(int device, cudaStream_t stream)
 
 void Allocator::createOrIncrefPool(DeviceIndex device, MempoolId_t id, std::shared_ptr<cca::CUDAAllocator> allocator)
 {
-	if (!allocator && !is_native(device, id)) {
+	if (!allocator && !is_native(device, id) && !begins_native(device, id)) {
 		check(trz_torch_pool_open(device, pool_id(id)));
 		return;
 	}
@@ -85,7 +85,7 @@ int Allocator::getPoolUseCount(DeviceIndex device, MempoolId_t id)
 void Allocator::beginAllocateToPool(DeviceIndex device, MempoolId_t id, std::function<bool(cudaStream_t)> filter)
 {
 	end_broken_captures();
-	if (brings_allocator(id))
+	if (brings_allocator(id) || begins_native(device, id))
 		hand_over(device, id);
 	Server server = server_of(device, id);
 	if (server == Server::NATIVE) {

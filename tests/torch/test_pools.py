@@ -7,7 +7,57 @@ import threading
 import torch
 
 import terrazzo.torch
-from common import MIB, MODE, Case, alone, bytes_on_device, driver_allocator, main, shim_only, since, stat, total_memory
+from common import (MIB, MODE, Case, alone, bytes_on_device, compile_with_runtime, driver_allocator, main, run_python,
+                    shim_only, since, stat, total_memory)
+
+# Stands before the runtime's cudaMalloc and cudaFree, as libraries in LD_PRELOAD do.
+BEFORE_CUDA_MALLOC = """
+    #define _GNU_SOURCE
+    #include <dlfcn.h>
+    #include <stddef.h>
+    struct block { void *ptr; size_t size; } blocks[100];
+    size_t seen_bytes;
+    int cudaMalloc(void **ptr, size_t size)
+    {
+        int status = ((int (*)(void **, size_t))dlsym(RTLD_NEXT, "cudaMalloc"))(ptr, size);
+        for (int i = 0; status == 0 && i < 100; i++)
+            if (!blocks[i].ptr) {
+                blocks[i] = (struct block){*ptr, size};
+                seen_bytes += size;
+                break;
+            }
+        return status;
+    }
+    int cudaFree(void *ptr)
+    {
+        for (int i = 0; ptr && i < 100; i++)
+            if (blocks[i].ptr == ptr) {
+                seen_bytes -= blocks[i].size;
+                blocks[i].ptr = NULL;
+            }
+        return ((int (*)(void *))dlsym(RTLD_NEXT, "cudaFree"))(ptr);
+    }
+    """
+
+POOLS_SEEN = """
+import ctypes, os, torch
+seen = ctypes.c_size_t.in_dll(ctypes.CDLL(os.environ["LD_PRELOAD"]), "seen_bytes")
+x = torch.ones(1 << 20, device="cuda")
+print(seen.value)
+pool = torch.cuda.MemPool()
+with torch.cuda.use_mem_pool(pool):
+    y = torch.empty(30 << 20, dtype=torch.uint8, device="cuda")
+print(seen.value)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    z = torch.zeros(20 << 20, dtype=torch.uint8, device="cuda")
+graph.replay()
+torch.cuda.synchronize()
+print(seen.value)
+del y, z, pool, graph
+torch.cuda.empty_cache()
+print(seen.value)
+"""
 
 
 class Own(Case):
@@ -228,6 +278,17 @@ class MemPools(Case):
         del x, y, z, graph, pool
         gc.collect()
         torch.cuda.empty_cache()
+
+    @since(8)
+    def test_a_library_before_cudaMalloc_sees_the_memory_of_pools(self):
+        library = compile_with_runtime(BEFORE_CUDA_MALLOC)
+        status, out, err = run_python(POOLS_SEEN, "shim", LD_PRELOAD=library)
+        self.assertEqual(status, 0, err)
+        heap, pool, graph, end = map(int, out.split())
+        self.assertEqual(heap, 0)
+        self.assertGreaterEqual(pool, 30 * MIB)
+        self.assertGreaterEqual(graph - pool, 20 * MIB)
+        self.assertEqual(end, 0)
 
     @since(10)
     def test_no_split(self):
