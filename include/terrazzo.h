@@ -342,11 +342,12 @@ TRZ_API trz_status trz_pool_begin(trz_heap *heap, trz_pool *pool, trz_pool_filte
  * thread's allocations. Captured allocations get no memory that work outside the capture may still be using, so the
  * graph can be launched at once, on any stream; but graphs of one pool share memory, so the program must order their
  * launches. From this call until a stream is part of the capture, the program must not enqueue work on it that uses
- * memory of the pool, nor make it wait for such work. If the streams have by then completed all work enqueued before
- * the call, the capture reuses all free memory of the pool, including memory freed in the capture. Otherwise it reuses
- * only memory whose work has completed, and what captures of the same stream alone have used and freed; so it does on
- * a stream that allocates from the pool, or grows an allocation of it, between this call and its capture. So
- * synchronize first, as PyTorch does, if the pool also serves work outside of captures.
+ * memory of the pool, nor make it wait for such work; and until trz_pool_end, other captures into the pool must be
+ * announced, too. If the streams have by then completed all work enqueued before the call, the capture reuses all free
+ * memory of the pool, including memory freed in the capture. Otherwise it reuses only memory whose work has completed,
+ * and what captures of the same stream alone have used and freed; so it does on a stream that allocates from the pool,
+ * or grows an allocation of it, between this call and its capture. So synchronize first, as PyTorch does, if the pool
+ * also serves work outside of captures.
  * Calls the driver: an event record on each stream that has memory of the pool. Errors: HOST_MEMORY, INVALID_ARGUMENT
  * (the legacy default stream cannot be captured). */
 TRZ_API trz_status trz_pool_begin_capture(trz_heap *heap, trz_pool *pool, trz_stream stream);

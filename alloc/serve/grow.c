@@ -127,14 +127,25 @@ static trz_status grow_block_locked(trz_heap *h, struct block *b, uint64_t size,
 	return settle_locked(h, b, size, need);
 }
 
+/* What the stream does next with the allocation is younger than the announcement of a capture into its pool. */
+static void void_announcement_locked(trz_heap *h, const struct lane *l)
+{
+	HEAP_LOCKED(h);
+	if (l->pool && l->pool->announced)
+		heap_void_announcement_locked(h, l->stream);
+}
+
 static trz_status grow_locked(trz_heap *h, trz_addr address, uint64_t size, enum taking taking)
 {
 	HEAP_LOCKED(h);
 	pagemap_entry entry = pagemap_get(&h->pagemap, address);
-	if (pagemap_is_slab(entry))
-		return grow_slot_locked(h, pagemap_slab(entry), address, size, taking);
-	struct block *b = serve_block_locked(h, address);
-	return b ? grow_block_locked(h, b, size, taking) : TRZ_ERROR_UNKNOWN_POINTER;
+	struct slab *s = pagemap_is_slab(entry) ? pagemap_slab(entry) : NULL;
+	struct block *b = s ? NULL : serve_block_locked(h, address);
+	if (!s && !b)
+		return TRZ_ERROR_UNKNOWN_POINTER;
+	if (taking != TAKE_FOR_CAPTURE)
+		void_announcement_locked(h, s ? s->home : b->home);
+	return s ? grow_slot_locked(h, s, address, size, taking) : grow_block_locked(h, b, size, taking);
 }
 
 /* ---- whose order ---- */
@@ -293,11 +304,8 @@ static trz_status grow_slow(trz_heap *h, trz_addr address, uint64_t size, enum t
 	struct block *b = serve_block_locked(h, address);
 	struct lane *l = b && !b->window->foreign ? b->home : NULL;
 	struct pool *p = hold_pool_locked(l);
-	if (p && taking == TAKE_OWN) {
-		if (p->announced)
-			heap_void_announcement_locked(h, l->stream);
+	if (p && taking == TAKE_OWN)
 		b = leave_captures_locked(h, p, l->stream, address);
-	}
 	if (l && b && !b->window->dedicated)
 		adopt_locked(h, b);
 	trz_status status = grow_locked(h, address, size, taking);

@@ -632,6 +632,29 @@ static void test_a_block_that_grows_after_the_announcement_leaves_nothing_for_th
 	capture_the_rest(&c, p);
 }
 
+/* Nor does one that grows into the stream's own free memory, which is freed with it before the capture. */
+static void test_a_block_that_grows_into_free_memory_after_the_announcement(void **state)
+{
+	(void)state;
+	struct scene c;
+	scene_open(&c);
+	void *p = scene_alloc(&c, MIB(2)), *q = scene_alloc(&c, MIB(18));
+	assert_ptr_equal(q, (char *)p + MIB(2));
+	rig_free(&c.r, q);
+	assert_ok(trz_pool_begin_capture(c.r.heap, c.pool, c.stream));
+	rig_sync(&c.r);
+	scene_block(&c);
+	assert_ok(trz_grow(c.r.heap, p, MIB(20)));
+	scene_use(&c, q, MIB(18));
+	rig_free(&c.r, p);
+	assert_ok(sim_capture_begin(c.r.s, c.r.c, c.stream, TRZ_CAPTURE_GLOBAL));
+	q = scene_capture(&c, MIB(18));
+	assert_true(q < p || (char *)q >= (char *)p + MIB(20));
+	rig_free(&c.r, q);
+	scene_end(&c);
+	scene_close(&c);
+}
+
 /* A slab in use when its capture ends: the program uses the slots that the capture has freed, and they do not serve the
  * next capture before that has passed. */
 static void test_slots_beside_what_a_graph_keeps(void **state)
@@ -790,6 +813,7 @@ int main(void)
 		cmocka_unit_test(test_tiles_that_the_program_uses_are_not_for_captures),
 		cmocka_unit_test(test_tiles_gathered_after_the_announcement_are_not_for_the_capture),
 		cmocka_unit_test(test_a_block_that_grows_after_the_announcement_leaves_nothing_for_the_capture),
+		cmocka_unit_test(test_a_block_that_grows_into_free_memory_after_the_announcement),
 		cmocka_unit_test(test_slots_beside_what_a_graph_keeps),
 		cmocka_unit_test(test_a_block_grows_into_what_a_capture_has_left),
 		cmocka_unit_test(test_a_capture_that_begins_meanwhile),
