@@ -60,7 +60,27 @@ print(seen.value)
 """
 
 
+class WithoutPools(Case):
+    def test_says_so(self):
+        """PyTorch before 2.5 has none. terrazzo's hooks have their own."""
+        kept = vars(torch.cuda).pop("MemPool", None)
+        if kept:
+            self.addCleanup(setattr, torch.cuda, "MemPool", kept)
+        if MODE == "hooks":
+            with terrazzo.torch.pool():
+                self.assertEqual(bytes_on_device(MIB).numel(), MIB)
+            return
+        with self.assertRaisesRegex(terrazzo.torch.Error, "needs PyTorch 2.5 or newer"):
+            with terrazzo.torch.pool():
+                pass
+
+
 class Own(Case):
+    def setUp(self):
+        super().setUp()
+        if MODE == "none" and not hasattr(torch.cuda, "MemPool"):
+            self.skipTest("PyTorch before 2.5 has no pools")
+
     def test_memory_of_a_tag_is_apart(self):
         with terrazzo.torch.pool(tag="apart"):
             inside = [bytes_on_device(3 * MIB) for _ in range(4)]

@@ -211,6 +211,9 @@ class Pool:
             self._heap_pool = ctypes.c_void_p()
             library.trz_pool_create(library.heap(device), ctypes.byref(self._heap_pool))
             return
+        if not hasattr(torch.cuda, "MemPool"):
+            raise Error("a pool beside PyTorch's own allocator needs PyTorch 2.5 or newer, and this is "
+                        f"{torch.__version__}; terrazzo.torch.install() has pools with this one, too")
         allocator = []
         if not _mode:
             self._allocator = torch.cuda.memory.CUDAPluggableAllocator(
@@ -244,7 +247,8 @@ class Pool:
 def pool(tag: str | None = None, device: int | str | torch.device | None = None) -> Iterator[Pool]:
     """Inside the block, this thread allocates from a pool that nothing else uses.
 
-    Works at any time, whether terrazzo is installed or not. All blocks with one tag and device share one pool, which
+    Works at any time, whether terrazzo is installed or not; raises Error if it is not and PyTorch has no pools, as
+    before 2.5. All blocks with one tag and device share one pool, which
     lives until release_pool(); without a tag the block has a pool of its own. Tensors outlive their pool.
     """
     index = _device(device)
