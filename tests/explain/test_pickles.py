@@ -882,6 +882,22 @@ class Loops(Case):
         self.expect(self.loop([INNER[0], MODULE, *TRAIN]), "full", 54)
 
 
+class Recorded(Case):
+    """Snapshots that PyTorch's versions wrote when programs ran out of memory on a simulated device (snapshots/): a
+    meter that adds losses up with their graphs, graphs of many sizes with a pool each, the first step of AdamW."""
+
+    def test_every_snapshot(self):
+        losses = ("leak", "u/fails.py:64 forward", "u/fails.py:129 run_epoch")
+        expected = {"torch-2.0-losses": losses, "torch-2.9-losses": losses, "torch-2.4-graph-pools": ("pool",),
+                    "torch-2.4-first-step": ("full",)}
+        for path in sorted((Path(__file__).parent / "snapshots").iterdir()):
+            with self.subTest(path.name):
+                got = json.loads(run(path, "--json", "-").stdout)
+                leak = next(((one["site"], one["loop"]) for one in got["growth"] if one["leak"]), ())
+                self.assertEqual((got["verdict"], *leak), expected.pop(path.name.split(".pickle")[0]))
+        self.assertEqual(expected, {})
+
+
 class Versions(Case):
     def test_protocols(self):
         s = Snapshot()
