@@ -418,12 +418,13 @@ static uint64_t kept_by_others(const struct evidence *e, const struct verdict *v
 	return max_u64(evidence_or_zero(pools), evidence_or_zero(streams));
 }
 
-/* Whether most of what is live comes and goes with the batch. A text does not tell: then what was asked for does. */
+/* Whether most of what is live comes and goes with the batch. A text does not tell: then what was asked for does, which
+ * in a backward pass is gradients. */
 static bool is_mostly_passing(const struct evidence *e)
 {
 	static const enum evidence_category passing[] = { CATEGORY_ACTIVATIONS, CATEGORY_TEMPORARY, CATEGORY_KV_CACHE };
 	uint64_t held = 0;
-	bool asked = false;
+	bool asked = e->category == CATEGORY_GRADIENTS;
 	for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
 		held = sum(held, evidence_or_zero(e->categories[passing[i]]));
 		asked |= e->category == passing[i];
