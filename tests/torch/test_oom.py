@@ -137,6 +137,14 @@ class OutOfMemory(Case):
         x = bytes_on_device(GIB)
         del x
 
+    def test_what_is_no_device_and_no_callback(self):
+        for device in ("cpu", torch.device("meta", 0)):
+            for call in (terrazzo.torch.stats, terrazzo.torch.report, terrazzo.torch.largest_block):
+                with self.assertRaisesRegex(ValueError, f"{device} is not a CUDA device"):
+                    call(device)
+        with self.assertRaisesRegex(TypeError, "3, which cannot be called"):
+            terrazzo.torch.on_warning(3)
+
     @since(10)
     def test_a_fraction_that_is_set_by_an_option_at_run_time(self):
         torch.cuda.empty_cache()

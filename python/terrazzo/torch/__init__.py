@@ -74,8 +74,10 @@ def _device(device: int | str | torch.device | None) -> int:
         return torch.cuda.current_device()
     if isinstance(device, int):
         return device
-    index = torch.device(device).index
-    return torch.cuda.current_device() if index is None else index
+    chosen = torch.device(device)
+    if chosen.type != "cuda":
+        raise ValueError(f"{device} is not a CUDA device: name one such as cuda:0")
+    return torch.cuda.current_device() if chosen.index is None else chosen.index
 
 
 # ---- the whole process -----------------------------------------------------------------------------------------
@@ -456,6 +458,8 @@ def on_warning(callback: Callable[[str, dict[str, Any]], None] | None,
     """Calls `callback(reason, facts)` when a device becomes "full" (callers hold nine tenths of what they could),
     "fragmented" (a fifth of what is reserved serves nobody at the fullest moment of a step), "very_fragmented" (three
     tenths), or shows "growth". The callback may run in any thread that allocates. None: no more calls."""
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback is {callback!r}, which cannot be called")
     library = _native_library()
     _growing().on_warning(library, _shim, library.heap(_device(device)), callback)
 
