@@ -21,23 +21,33 @@ static const struct {
 	{"on:off", offsetof(struct native_options, on), false},
 	{"free:wait", offsetof(struct native_options, free_in_order), false},
 	{"free:order", offsetof(struct native_options, free_in_order), true},
+	{"ipc:auto", offsetof(struct native_options, classic), false},
 	{"ipc:auto", offsetof(struct native_options, refuse_ipc), false},
 	{"ipc:classic", offsetof(struct native_options, classic), true},
+	{"ipc:classic", offsetof(struct native_options, refuse_ipc), false},
+	{"ipc:refuse", offsetof(struct native_options, classic), false},
 	{"ipc:refuse", offsetof(struct native_options, refuse_ipc), true},
 	{"report:off", offsetof(struct native_options, report), false},
 	{"report:on", offsetof(struct native_options, report), true},
 };
 
-/* Sets an option. An unknown word must not end a program that does not know of terrazzo. */
+/* Sets an option; of several words for one option the last counts. An unknown word must not end a program that does not
+ * know of terrazzo. */
 static void set(const char *word, size_t length)
 {
+	bool known = false;
+	for (; length > 0 && *word == ' '; length--)
+		word++;
+	while (length > 0 && word[length - 1] == ' ')
+		length--;
 	for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
 		if (strlen(settings[i].text) == length && memcmp(settings[i].text, word, length) == 0) {
 			memcpy((char *)&native_options + settings[i].at, &settings[i].value, sizeof(bool));
-			return;
+			known = true;
 		}
-	if (length > 0)
-		fprintf(stderr, "terrazzo: TERRAZZO_NATIVE: '%.*s' is unknown, and ignored\n", (int)length, word);
+	if (length > 0 && !known)
+		fprintf(stderr, "terrazzo: TERRAZZO_NATIVE: '%.*s' is unknown, and ignored: there are on:on|off, "
+		        "free:wait|order, ipc:auto|classic|refuse and report:on|off\n", (int)length, word);
 }
 
 static void read_words(void)

@@ -135,6 +135,16 @@ class Preloaded(unittest.TestCase):
         self.assertEqual(self.exports("exports_static", "ipc:auto"), ("801 0 all right\n", True))
         self.assertEqual(self.exports("exports_static", "ipc:classic"), ("0 0 all right\n", False))
 
+    def test_of_several_words_for_an_option_the_last_counts(self):
+        self.assertEqual(self.exports("exports", "ipc:classic , ipc:refuse,"), ("801 801 all right\n", True))
+        self.assertEqual(self.exports("exports", "ipc:refuse,ipc:auto"), ("0 0 all right\n", False))
+        self.assertEqual(self.exports("exports_static", "ipc:classic,ipc:auto"), ("801 0 all right\n", True))
+
+    def test_a_word_that_is_none_is_told(self):
+        variables = {"LD_PRELOAD": PRELOAD, "TERRAZZO_NATIVE": "ipc:never, ,report:on"}
+        said = self.passes("runtime_calls", variables=variables)
+        self.assertEqual(re.findall("'([^']*)' is unknown, and ignored: there are on:on", said), ["ipc:never"])
+
     def test_a_report_says_why_nothing_was_served(self):
         variables = {"LD_PRELOAD": PRELOAD, "TERRAZZO_NATIVE": "report:on"}
         said = run("exports", variables=variables).stderr
