@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import functools
 import json
 import operator
 import os
@@ -201,6 +202,14 @@ def missing() -> str | None:
 # ---- a part of a program ---------------------------------------------------------------------------------------
 
 
+@functools.cache
+def _segments() -> torch.cuda.memory.CUDAPluggableAllocator:
+    """What serves pools under PyTorch's own allocator. There is one, for ever: before 2.11 PyTorch holds no reference,
+    and tensors outlive their pool."""
+    return torch.cuda.memory.CUDAPluggableAllocator(
+        str(_native_library().path), "trz_torch_segment_alloc", "trz_torch_free")
+
+
 class Pool:
     """Memory of a tag, separate from all other memory. Made by pool()."""
 
@@ -216,11 +225,7 @@ class Pool:
         if not hasattr(torch.cuda, "MemPool"):
             raise Error("a pool beside PyTorch's own allocator needs PyTorch 2.5 or newer, and this is "
                         f"{torch.__version__}; terrazzo.torch.install() has pools with this one, too")
-        allocator = []
-        if not _mode:
-            self._allocator = torch.cuda.memory.CUDAPluggableAllocator(
-                str(library.path), "trz_torch_segment_alloc", "trz_torch_free")
-            allocator = [self._allocator.allocator()]
+        allocator = [] if _mode else [_segments().allocator()]
         with torch.cuda.device(device):  # PyTorch makes a pool of the current device
             self.mempool = torch.cuda.MemPool(*allocator)
 
