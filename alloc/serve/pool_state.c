@@ -395,7 +395,8 @@ static trz_status restore_locked(trz_heap *h, struct pool *p, const struct trz_p
 		status = check_places_locked(h, p, state);
 	if (status != TRZ_OK)
 		return status;
-	/* Dropping takes no node: each live block is a node already. */
+	/* Dropping takes no node: each live block is a node already. Nor does the pagemap: granules that need cells have
+	 * them since all this was live before, and no other pool's memory begins in them. */
 	if (!node_pool_reserve(&h->blocks, 2 * state->count) || !node_pool_reserve(&h->slabs, state->count))
 		return meta_exhausted();
 	drop_everything_locked(h, p);

@@ -260,8 +260,9 @@ class Compiler:
         self.cc, self.sources, self.folder, self.versions = cc, sources, folder, versions
 
     def run(self, *args):
+        command = [*shlex.split(self.cc), *map(str, args)]
         try:
-            done = subprocess.run([*shlex.split(self.cc), *map(str, args)], stderr=subprocess.PIPE, text=True, check=False)
+            done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
         except OSError as error:
             raise Failure(f"{self.cc}: no C compiler: {error.strerror}; install gcc or name one by CC") from error
         if done.returncode:
