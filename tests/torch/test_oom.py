@@ -2,6 +2,7 @@
 # modes: shim hooks
 """Memory runs out: torch.OutOfMemoryError, once, with one line, and the program goes on."""
 import json
+import threading
 
 import torch
 
@@ -82,6 +83,32 @@ class OutOfMemory(Case):
         self.assertGreaterEqual(found["weights"], 4 * MIB)
         self.assertGreaterEqual(found["optimizer state"], 8 * MIB)
         self.assertGreaterEqual(found["gradients"], 4 * MIB)
+
+    def test_each_thread_has_the_category_of_its_own_forward(self):
+        inside, left, held = threading.Barrier(2), threading.Event(), []
+
+        class Net(torch.nn.Module):
+            def forward(self, waits):
+                inside.wait()
+                if waits:
+                    left.wait()
+
+        def leave_first():
+            net(False)
+            held.append(bytes_on_device(50 * MIB))
+            left.set()
+
+        net = Net()
+        tracker = terrazzo.torch.track(net)
+        threads = [threading.Thread(target=leave_first), threading.Thread(target=net, args=(True,))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        tracker.close()
+        found = json.loads(terrazzo.torch.report(json=True))["categories"]
+        self.assertLess(found.get("activations", 0), 50 * MIB)
+        held.clear()
 
     def test_a_size_beyond_any_device(self):
         text = self.refused(1 << 60)

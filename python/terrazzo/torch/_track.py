@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from typing import Iterable
 
 import torch
@@ -47,7 +48,7 @@ class Tracker:
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None):
         from . import history
         self.model, self.optimizer = model, optimizer
-        self._tags: list[object] = []
+        self._inside = threading.local()  # its `tags`: one for each call that the thread is in
         self._told: dict[str, set[int]] = {"weights": set(), "gradients": set(), "optimizer": set()}
         history(True, frames=False)
         self._hooks = [model.register_forward_pre_hook(self._enter),
@@ -81,12 +82,13 @@ class Tracker:
         self._set_category("activations")
         context = tag("activations")
         context.__enter__()
-        self._tags.append(context)
+        self._inside.__dict__.setdefault("tags", []).append(context)
 
     def _leave(self, *_: object) -> None:
-        if self._tags:
-            self._tags.pop().__exit__(None, None, None)
-        if not self._tags:
+        tags = getattr(self._inside, "tags", None)
+        if tags:
+            tags.pop().__exit__(None, None, None)
+        if not tags:
             self._set_category(None)
 
     def close(self) -> None:
