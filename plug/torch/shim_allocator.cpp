@@ -180,14 +180,12 @@ void Allocator::free_any(void *ptr)
 {
 	if (!ptr)
 		return;
-	const c10::impl::PyInterpreter *tracer = c10::impl::GPUTrace::get_trace();
-	if (C10_UNLIKELY(tracer != nullptr))
-		(*tracer)->trace_gpu_memory_deallocation(c10::DeviceType::CUDA, reinterpret_cast<uintptr_t>(ptr));
 	unsigned watched = installed->watched_;
 	if (C10_UNLIKELY((watched & ~WATCH_HELD) || c10::memoryProfilingEnabled())) {
 		installed->free_watched(ptr);
 		return;
 	}
+	trace_free(ptr);
 	if (C10_UNLIKELY(watched && !in_child()))
 		history().let_go(reinterpret_cast<uint64_t>(ptr));
 	trz_torch_free(ptr, 0, hint(), nullptr);
@@ -219,6 +217,7 @@ void Allocator::free_watched(void *ptr)
 			return;
 		}
 	}
+	trace_free(ptr);
 	trz_pointer_info info = {};
 	trz_heap *owner = trz_torch_owner(ptr);
 	if (owner)

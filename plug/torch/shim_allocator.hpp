@@ -170,6 +170,14 @@ private:
 		return ptr;
 	}
 
+	/* The native allocator traces its own. */
+	static void trace_free(void *ptr)
+	{
+		const c10::impl::PyInterpreter *tracer = c10::impl::GPUTrace::get_trace();
+		if (C10_UNLIKELY(tracer != nullptr))
+			(*tracer)->trace_gpu_memory_deallocation(c10::DeviceType::CUDA, reinterpret_cast<uintptr_t>(ptr));
+	}
+
 	void *alloc(size_t size, DeviceIndex device, cudaStream_t stream)
 	{
 		void *ptr = nullptr;

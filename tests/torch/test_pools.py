@@ -5,6 +5,7 @@ import gc
 import threading
 
 import torch
+import torch.cuda._gpu_trace
 
 import terrazzo.torch
 from common import (MIB, MODE, Case, alone, bytes_on_device, compile_with_runtime, driver_allocator, main, run_python,
@@ -298,6 +299,24 @@ class MemPools(Case):
         self.assertEqual(torch.cuda.memory_stats()["active_bytes.all.current"], active + 12 * MIB)
         del x, y, z, graph, pool
         gc.collect()
+        torch.cuda.empty_cache()
+
+    @since(8)
+    def test_pytorchs_sanitizer_hears_once_of_such_memory(self):
+        told = []
+        torch._C._activate_gpu_trace()
+        trace = torch.cuda._gpu_trace
+        trace.register_callback_for_memory_allocation(lambda address: told.append(("alloc", address)))
+        trace.register_callback_for_memory_deallocation(lambda address: told.append(("free", address)))
+        pool = self.of_the_driver()
+        with torch.cuda.use_mem_pool(pool):
+            x = bytes_on_device(4 * MIB)
+        y = bytes_on_device(4 * MIB)
+        expected = [(kind, t.data_ptr()) for kind in ("alloc", "free") for t in (x, y)]
+        del x
+        del y
+        self.assertEqual(told, expected)
+        del pool
         torch.cuda.empty_cache()
 
     @since(8)
