@@ -113,6 +113,11 @@ const char *world_check_balance(struct world *w)
 	if ((a.zombie && !w->faulty) || (w->vmm && a.idle))
 		return world_wrong(w, "%llu zombie and %llu idle bytes", (unsigned long long)a.zombie,
 		                   (unsigned long long)a.idle);
+	if (w->limit && a.reserved > max_u64(w->limit, w->reserved))
+		return world_wrong(w, "%llu bytes are reserved, %llu more than before, though the limit is %llu",
+		                   (unsigned long long)a.reserved, (unsigned long long)(a.reserved - w->reserved),
+		                   (unsigned long long)w->limit);
+	w->reserved = a.reserved;
 	uint64_t used = sim_device_used(w->s, 0) - w->other_used;
 	if (w->vmm && a.reserved != used)
 		return world_wrong(w, "%llu bytes are reserved, the device has given %llu",
@@ -320,8 +325,8 @@ const char *world_verify(struct actor *a, const struct live *l, unsigned stream)
 	return NULL;
 }
 
-const char *world_receive(struct actor *a, void *p, const struct live *asked, uint64_t alignment, unsigned pool,
-                          struct live *l)
+const char *world_accept(struct actor *a, void *p, const struct live *asked, uint64_t alignment, unsigned pool,
+                         struct live *l)
 {
 	struct world *w = a->w;
 	trz_pointer_info info;
@@ -349,6 +354,13 @@ const char *world_receive(struct actor *a, void *p, const struct live *asked, ui
 	if (!alone)
 		return world_wrong(w, "%p, %llu bytes, shares bytes with a live allocation of tag %llu", p,
 		                   (unsigned long long)l->requested, (unsigned long long)tag);
+	return NULL;
+}
+
+const char *world_receive(struct actor *a, void *p, const struct live *asked, uint64_t alignment, unsigned pool,
+                          struct live *l)
+{
+	TRY(world_accept(a, p, asked, alignment, pool, l));
 	return world_stamp(a, l, l->stream);
 }
 

@@ -84,7 +84,8 @@ struct world_pool {
 struct world_graph {
 	sim_graph graph;        /* 0: none yet */
 	struct world_pool *pool;
-	unsigned number;        /* among the pool's graphs */
+	unsigned number;        /* among the pool's graphs, in the order in which their captures began; */
+	unsigned sealed;        /* so many had begun when its own ended */
 	bool launched;
 	bool stale;             /* the pool was restored to a time before it: it can only be destroyed */
 	trz_addr blocks[WORLD_BLOCKS];
@@ -96,8 +97,12 @@ struct world_capture {
 	unsigned lanes[WORLD_STREAMS];
 	unsigned lane_count;
 	bool legacy;                /* the legacy stream is locked meanwhile */
-	bool begun;                 /* it has been announced, and has begun */
+	bool silent;                /* it has not been announced, so each allocation names the pool */
+	bool begun;                 /* unless it is silent it has been announced, and it has begun */
 };
+
+/* Whether the program synchronizes between the announcement of a capture and the capture. */
+enum world_haste { SOME_HASTE, NO_HASTE, ALL_HASTE };
 
 struct world_diversion {
 	struct world_pool *pool;
@@ -133,7 +138,8 @@ struct actor {
 	bool burst_allocates;
 	struct world_pool pools[WORLD_POOLS];
 	struct world_graph graphs[WORLD_GRAPHS];
-	struct world_capture capture;
+	struct world_capture capture, aside;  /* the one that it is at, and another one, of the same pool or not */
+	enum world_haste haste;
 	struct world_diversion diversions[WORLD_DIVERSIONS];
 	unsigned diversion_count;
 	struct world_export exports[WORLD_EXPORTS];
@@ -152,6 +158,7 @@ struct world {
 	bool vmm, exportable, aided, graphs, faulty, shared, waits, peers;
 	bool refuses;                    /* the driver takes no call from host functions */
 	bool captures;                   /* the program captures graph after graph */
+	bool dies;                       /* the device is lost at the end */
 	int legacy;                      /* index of the legacy default stream; -1: none */
 	char conf[320];
 	/* what is there */
@@ -178,6 +185,8 @@ struct world {
 	uint64_t tile_sizes[WORLD_TILES], other_used;
 	struct world_span *spans;        /* by address, disjoint */
 	size_t span_count, span_room;
+	struct parcel *parcels;          /* what host functions are to free */
+	uint64_t limit, reserved;        /* the heap's limit, and what was reserved after the last event; only in turns */
 	uint64_t ooms;
 	char wrong[WORLD_TEXT];
 	/* the conductor */

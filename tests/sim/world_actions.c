@@ -28,13 +28,27 @@ static const char *trim(struct actor *a)
 	return NULL;
 }
 
+/* In one case of eight below what is held, so that nothing can be created until it is raised. */
 static const char *set_limit(struct actor *a)
 {
 	struct world *w = a->w;
 	pthread_mutex_lock(&w->lock);
 	uint64_t occupied = w->occupied;
 	pthread_mutex_unlock(&w->lock);
-	MUST(w, trz_set_limit(w->heap, chance(a, 2) ? occupied + below(a, w->capacity) : 0));
+	uint64_t limit = chance(a, 8) ? 1 + below(a, occupied + 1) : occupied + below(a, w->capacity);
+	limit = chance(a, 2) ? limit : 0;
+	MUST(w, trz_set_limit(w->heap, limit));
+	w->limit = w->free_running ? 0 : limit;
+	return NULL;
+}
+
+static const char *poll(struct actor *a)
+{
+	struct world *w = a->w;
+	world_arm(a);
+	trz_status status = trz_poll(w->heap);
+	world_disarm(a);
+	MUST(w, status);
 	return NULL;
 }
 
@@ -157,6 +171,7 @@ struct action {
 static const struct action actions[] = {
 	{trim, 3, ALWAYS},
 	{set_limit, 2, ALWAYS},
+	{poll, 4, ALWAYS},
 	{reset_peaks, 2, ALWAYS},
 	{wait_for_stream, 2, ALWAYS},
 	{wait_for_device, 2, ALWAYS},
@@ -175,6 +190,10 @@ static const struct action actions[] = {
 	{world_free_in_callback, 20, ALWAYS},
 	{world_use_with_foreign_lock, 12, ALWAYS},
 	{world_replace_stream, 4, ALWAYS},
+	{world_crowd, 1, ALWAYS},
+	{world_visit, 2, ALWAYS},
+	{world_fork, 1, ALWAYS},
+	{world_replace_context, 2, ALWAYS},
 	{world_allocate_dedicated, 10, ALWAYS},
 	{world_allocate_at, 15, ALWAYS},
 	{world_grow, 30, ALWAYS},
@@ -192,6 +211,8 @@ static const struct action actions[] = {
 	{world_restore, 5, WITH_GRAPHS},
 	{world_begin_capture, 10, WITH_GRAPHS},
 	{world_capture_step, 150, WITH_GRAPHS},
+	{world_set_aside, 2, WITH_GRAPHS},
+	{world_capture_two, 8, WITH_GRAPHS},
 	{world_end_capture, 8, WITH_GRAPHS},
 	{world_capture_at_once, 12, WITH_GRAPHS},
 	{world_capture_series, 12, WITH_GRAPHS},

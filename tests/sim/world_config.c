@@ -66,6 +66,7 @@ static void choose_program(struct world *w)
 	w->peers = world_below(w, 4) == 0;
 	w->refuses = world_below(w, 4) != 0;
 	w->captures = prng_mix(w->seed + 3) % 4 == 0;
+	w->dies = prng_mix(w->seed + 5) % 8 == 0 && !w->shared && !w->peers;
 }
 
 /* In one world of four: the last of the device, up to an eighth of it, to the byte. */
@@ -134,10 +135,9 @@ trz_status world_sync(struct world *w)
 	return status == TRZ_OK && w->peers ? sim_device_sync(w->s, 1) : status;
 }
 
-/* Shows all streams to the heap: it waits only for those that it has seen, and graphs may be launched on any. */
-static const char *show_streams(struct world *w)
+const char *world_show_streams(struct world *w)
 {
-	for (unsigned i = 0; i < w->stream_count; i++) {
+	for (unsigned i = 0; i < w->stream_count && w->graphs; i++) {
 		void *p = NULL;
 		if (w->streams[i].owner >= 0)
 			continue;
@@ -193,9 +193,7 @@ const char *world_open(struct world *w, uint64_t seed)
 	world_watch(w);
 	TRY(world_open_signals(w));
 	TRY(world_open_heap(w, NULL));
-	if (w->shared)
-		TRY(open_other(w));
-	return w->graphs ? show_streams(w) : NULL;
+	return w->shared ? open_other(w) : NULL;
 }
 
 void world_close(struct world *w)
@@ -204,6 +202,7 @@ void world_close(struct world *w)
 		for (int k = 0; k < WORLD_POOLS; k++)
 			world_forget_note(&w->actors[i].pools[k]);
 	trz_close(w->heap);
+	world_forget_parcels(w);
 	if (w->other)
 		sim_close(w->other);
 	if (w->s)

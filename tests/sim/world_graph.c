@@ -21,7 +21,7 @@ static void set_kept(struct world *w, struct live *l, bool kept)
 static struct world_graph *empty_graph(struct actor *a)
 {
 	for (int i = 0; i < WORLD_GRAPHS; i++)
-		if (!a->graphs[i].graph)
+		if (!a->graphs[i].graph && &a->graphs[i] != a->aside.graph)
 			return &a->graphs[i];
 	return NULL;
 }
@@ -50,7 +50,7 @@ static bool lock_lane(struct actor *a, unsigned stream)
 	return true;
 }
 
-static void unlock_lanes(struct actor *a)
+void world_unlock_lanes(struct actor *a)
 {
 	struct world *w = a->w;
 	struct world_capture *c = &a->capture;
@@ -82,25 +82,97 @@ static const char *leave_work_under_way(struct actor *a, struct world_pool *p, u
 	return NULL;
 }
 
-/* Work between the announcement and the capture: on new memory of the pool, or on the stream's other memory. */
-static const char *work_on(struct actor *a, struct world_pool *p, unsigned stream)
+/* Grows a block of the pool that is the stream's. */
+static const char *grow_on(struct actor *a, const struct world_pool *p, unsigned stream)
 {
 	struct live l;
-	if (chance(a, 2))
-		return allocate_on(a, p, stream);
-	for (uint64_t n = below(a, 4); n > 0; n--)
-		TRY(allocate_on(a, NULL, stream));
-	for (uint64_t n = below(a, 4); n > 0; n--) {
-		if (!world_take_of_streams(a, &l, 1u << stream))
-			continue;
-		if (l.pool == p->id)
-			world_give(a->w, &l);
-		else
-			TRY(world_free_here(a, &l));
+	if (!world_take_of_pool(a, &l, p->id))
+		return NULL;
+	const char *wrong = l.stream == stream ? world_grow_here(a, &l) : NULL;
+	world_give(a->w, &l);
+	return wrong;
+}
+
+/* Makes a block busy that the program has allocated beside the graph and that a launch may write to. false: there is
+ * none, or somebody is busy with one (*busy). */
+static bool take_overwritten(struct actor *a, const struct world_graph *g, struct live *l, bool *busy)
+{
+	struct world *w = a->w;
+	bool found = false;
+	*busy = false;
+	pthread_mutex_lock(&w->lock);
+	for (size_t i = 0; i < w->shadow.count && !found && !*busy; i++) {
+		struct live *any = &w->shadow.list[i];
+		bool overwritten = any->pool == g->pool->id && !any->kept && any->graphs >= g->number;
+		*busy = overwritten && any->busy;
+		found = overwritten && !any->busy;
+		any->busy |= found;
+		*l = *any;
 	}
+	pthread_mutex_unlock(&w->lock);
+	return found;
+}
+
+/* Frees a block of the stream's that is not of the pool. */
+static const char *free_of(struct actor *a, const struct world_pool *p, unsigned stream)
+{
+	struct live l;
+	if (!world_take_of_streams(a, &l, 1u << stream))
+		return NULL;
+	if (l.pool != p->id)
+		return world_free_here(a, &l);
+	world_give(a->w, &l);
 	return NULL;
 }
 
+/* Frees what the stream has got from the pool since the announcement. */
+static const char *free_new(struct actor *a, const struct world_graph *g)
+{
+	struct live l;
+	bool busy;
+	while (take_overwritten(a, g, &l, &busy))
+		TRY(world_free_here(a, &l));
+	return NULL;
+}
+
+/* Work between the announcement and the capture: on the stream's other memory, of which it frees some, and often on new
+ * memory of the pool, for which that is gathered. */
+static const char *work_on(struct actor *a, struct world_graph *g, unsigned stream)
+{
+	struct world_pool *p = g->pool;
+	bool of_pool = a->haste != NO_HASTE && chance(a, 2);
+	for (uint64_t n = below(a, of_pool ? 10 : 16); n > 0; n--)
+		switch (below(a, of_pool ? 6 : 4)) {
+		case 0:
+		case 1:
+			TRY(allocate_on(a, NULL, stream));
+			break;
+		case 4:
+			TRY(allocate_on(a, p, stream));
+			break;
+		case 5:
+			TRY(grow_on(a, p, stream));
+			break;
+		default:
+			TRY(free_of(a, p, stream));
+			break;
+		}
+	return chance(a, 2) ? free_new(a, g) : NULL;
+}
+
+static const char *announce(struct actor *a, struct world_pool *p, trz_stream stream)
+{
+	if (a->capture.silent)
+		return NULL;
+	world_arm(a);
+	trz_status status = trz_pool_begin_capture(a->w->heap, p->pool, stream);
+	world_disarm(a);
+	MUST(a->w, status);
+	return NULL;
+}
+
+/* Another thread's question whether anything is captured may come before a capture that begins unannounced, and what it
+ * does then, after: only in turns are some not announced. Nor are those beside another one of the same pool. */
 static const char *begin(struct actor *a, struct world_pool *p, struct world_graph *g)
 {
 	struct world *w = a->w;
@@ -108,16 +180,21 @@ static const char *begin(struct actor *a, struct world_pool *p, struct world_gra
 	*g = (struct world_graph){.pool = p, .number = ++p->graphs_made};
 	p->origin = (int)a->capture.lanes[0];
 	a->capture.graph = g;
+	bool another = a->aside.graph && a->aside.graph->pool == p;
+	a->capture.silent = !w->free_running && !another && chance(a, 4);
 	p->captured = true;
 	MUST(w, trz_pool_retain(w->heap, p->pool));
 	p->graphs++;
-	atomic_store(&p->lately, 0);
+	if (!another)
+		atomic_store(&p->lately, 0);
 	atomic_store(&p->since[g - a->graphs], 0);
-	MUST(w, trz_pool_begin_capture(w->heap, p->pool, stream));
-	if (chance(a, 3))
+	TRY(announce(a, p, stream));
+	bool waits = a->haste == NO_HASTE || (a->haste == SOME_HASTE && chance(a, 2));
+	bool works = a->haste == NO_HASTE || (a->haste == SOME_HASTE && chance(a, 2));
+	if (waits)
 		TRY(world_await(a, a->capture.lanes[0]));
-	if (chance(a, 2))
-		TRY(work_on(a, p, a->capture.lanes[0]));
+	if (works)
+		TRY(work_on(a, g, a->capture.lanes[0]));
 	MUST(w, sim_capture_begin(w->s, context_of(w, a->capture.lanes[0]), stream, (trz_capture_mode)below(a, 3)));
 	a->capture.begun = true;
 	return NULL;
@@ -166,12 +243,16 @@ static const char *allocate(struct actor *a)
 {
 	struct world *w = a->w;
 	struct world_graph *g = a->capture.graph;
-	struct live l, asked = {.requested = world_random_size(a), .stream = any_lane(a)};
+	uint64_t size = chance(a, 2) ? world_random_size(a) : 1 + below(a, MIB(1) << below(a, 6));
+	struct live l, asked = {.requested = size, .stream = any_lane(a)};
 	void *p = w;
 	if (g->count == WORLD_BLOCKS)
 		return NULL;
+	trz_pool *named = a->capture.silent ? g->pool->pool : NULL;
+	trz_stream stream = handle_of(w, asked.stream);
 	world_arm(a);
-	trz_status status = trz_alloc(w->heap, asked.requested, 0, handle_of(w, asked.stream), &p);
+	trz_status status = named ? trz_pool_alloc(w->heap, named, asked.requested, 0, stream, &p)
+	                          : trz_alloc(w->heap, asked.requested, 0, stream, &p);
 	world_disarm(a);
 	if (status != TRZ_OK)
 		return world_refused(a, status, p);
@@ -194,10 +275,13 @@ static const char *release(struct actor *a, struct world_graph *g, unsigned i)
 		TRY(world_verify(a, &l, other));
 	}
 	world_drop(w, &l);
-	if (elsewhere)
-		MUST(w, trz_free_on(w->heap, (void *)l.address, handle_of(w, other)));
-	else
-		MUST(w, trz_free(w->heap, (void *)l.address));
+	world_arm(a);
+	trz_status status = elsewhere ? trz_free_on(w->heap, (void *)l.address, handle_of(w, other))
+	                              : trz_free(w->heap, (void *)l.address);
+	world_disarm(a);
+	if (elsewhere && world_tolerates(w, status))
+		status = trz_free_on(w->heap, (void *)l.address, handle_of(w, other));
+	MUST(w, status);
 	return NULL;
 }
 
@@ -324,45 +408,37 @@ static struct world_graph *any_graph(struct actor *a)
 	return g->graph ? g : NULL;
 }
 
-/* A launch may overwrite what later graphs keep: an earlier graph may use it as its own. */
+/* A launch may overwrite what graphs keep whose captures had not ended before the capture began: this may use it as its
+ * own. */
 static void forget_later_contents(struct actor *a, const struct world_graph *g)
 {
 	for (int i = 0; i < WORLD_GRAPHS; i++)
-		if (a->graphs[i].pool == g->pool && a->graphs[i].number > g->number)
+		if (&a->graphs[i] != g && a->graphs[i].pool == g->pool && a->graphs[i].sealed >= g->number)
 			a->graphs[i].launched = false;
 }
 
-bool world_may_be_overwritten(const struct actor *a, const struct world_pool *p, unsigned number)
+bool world_may_be_overwritten(const struct actor *a, const struct world_pool *p, const struct world_graph *own,
+                              unsigned begun)
 {
 	for (int i = 0; i < WORLD_GRAPHS; i++) {
 		const struct world_graph *g = &a->graphs[i];
-		if (g->graph && g->pool == p && !g->stale && g->number < number)
+		if (g != own && g->graph && g->pool == p && !g->stale && g->number <= begun)
 			return true;
 	}
 	return false;
 }
 
-/* Makes a block busy that the program has allocated beside the graph and that a launch may write to. false: there is
- * none, or somebody is busy with one (*busy). */
-static bool take_overwritten(struct actor *a, const struct world_graph *g, struct live *l, bool *busy)
+bool world_captures_into(const struct actor *a, const struct world_pool *p)
 {
-	struct world *w = a->w;
-	bool found = false;
-	*busy = false;
-	pthread_mutex_lock(&w->lock);
-	for (size_t i = 0; i < w->shadow.count && !found && !*busy; i++) {
-		struct live *any = &w->shadow.list[i];
-		bool overwritten = any->pool == g->pool->id && !any->kept && any->graphs >= g->number;
-		*busy = overwritten && any->busy;
-		found = overwritten && !any->busy;
-		any->busy |= found;
-		*l = *any;
-	}
-	pthread_mutex_unlock(&w->lock);
-	return found;
+	return (a->capture.graph && a->capture.graph->pool == p) || (a->aside.graph && a->aside.graph->pool == p);
 }
 
-/* Frees all such blocks. *done false: could not. */
+bool world_captures(const struct actor *a)
+{
+	return a->capture.graph || a->aside.graph;
+}
+
+/* Frees all that the program has allocated beside the graph and that a launch may write to. *done false: could not. */
 static const char *free_overwritten(struct actor *a, const struct world_graph *g, bool *done)
 {
 	struct live l;
@@ -412,16 +488,34 @@ const char *world_launch(struct actor *a)
 	return g && !g->stale ? launch(a, g) : NULL;
 }
 
+/* The actor goes on with its other capture, or begins another. */
+const char *world_set_aside(struct actor *a)
+{
+	struct world_capture now = a->capture;
+	a->capture = a->aside;
+	a->aside = now;
+	return NULL;
+}
+
+/* Of two captures into one pool, the newer ends first, since trz_pool_end ends a thread's newest diversion. */
 const char *world_end_capture(struct actor *a)
 {
 	struct world *w = a->w;
-	struct world_graph *g = a->capture.graph;
+	struct world_graph *g = a->capture.graph, *other = a->aside.graph;
 	if (!g)
 		return NULL;
+	if (other && other->pool == g->pool && other->number > g->number) {
+		TRY(world_set_aside(a));
+		g = other;
+	}
 	TRY(wind_up(a));
 	MUST(w, sim_capture_end(w->s, context_of(w, a->capture.lanes[0]), handle_of(w, a->capture.lanes[0]), &g->graph));
-	MUST(w, trz_pool_end(w->heap, g->pool->pool));
-	unlock_lanes(a);
+	g->sealed = g->pool->graphs_made;
+	world_arm(a);
+	trz_status status = a->capture.silent ? TRZ_OK : trz_pool_end(w->heap, g->pool->pool);
+	world_disarm(a);
+	MUST(w, status);
+	world_unlock_lanes(a);
 	return chance(a, 2) ? launch(a, g) : NULL;
 }
 
@@ -443,7 +537,7 @@ static const char *take_over(struct actor *a, const struct world_graph *g, trz_a
 		wrong = world_verify(a, &l, l.stream);
 	if (!wrong)
 		wrong = world_stamp(a, &l, l.stream);
-	bool goes = world_may_be_overwritten(a, g->pool, g->number);
+	bool goes = world_may_be_overwritten(a, g->pool, g, g->sealed);
 	if (goes && !wrong)
 		wrong = world_free_one(a, &l, done);
 	world_leave(a, l.stream);
@@ -452,10 +546,13 @@ static const char *take_over(struct actor *a, const struct world_graph *g, trz_a
 	return wrong;
 }
 
-/* Launches may be under way. The graph's reference to the pool may be the last. */
+/* Launches may be under way. The graph's reference to the pool may be the last. A pool's graphs stay while the actor
+ * captures into it. */
 const char *world_destroy_one(struct actor *a, struct world_graph *g)
 {
 	struct world *w = a->w;
+	if (world_captures_into(a, g->pool))
+		return NULL;
 	while (g->count) {
 		bool done;
 		TRY(take_over(a, g, g->blocks[g->count - 1], &done));
@@ -490,6 +587,26 @@ const char *world_capture_at_once(struct actor *a)
 	TRY(world_make_pool(a));
 	TRY(capture_at_once(a, &a->pools[below(a, WORLD_POOLS)], &g));
 	return g && !chance(a, 4) ? world_destroy_one(a, g) : NULL;
+}
+
+/* Two captures at once, of one pool or of two, step by step, now of the one and now of the other. */
+const char *world_capture_two(struct actor *a)
+{
+	if (world_captures(a))
+		return NULL;
+	struct world_pool *p = &a->pools[below(a, WORLD_POOLS)];
+	TRY(world_make_pool_in(a, p));
+	TRY(world_begin_capture_in(a, p));
+	TRY(world_set_aside(a));
+	TRY(world_begin_capture_in(a, chance(a, 2) ? p : &a->pools[below(a, WORLD_POOLS)]));
+	for (uint64_t n = below(a, 32); n > 0; n--) {
+		if (chance(a, 3))
+			TRY(world_set_aside(a));
+		TRY(world_capture_step(a));
+	}
+	TRY(world_end_capture(a));
+	TRY(world_set_aside(a));
+	return world_end_capture(a);
 }
 
 /* ---- captures in a row ---------------------------------------------------------------------------------------- */
@@ -531,6 +648,24 @@ static const char *act_between(struct actor *a, struct world_pool *p, bool frees
 	}
 }
 
+/* A program that synchronizes before its first capture, and then uses the pool for something large, and captures again
+ * at once. */
+static const char *capture_in_haste(struct actor *a, struct world_pool *p)
+{
+	struct world_graph *g;
+	a->haste = NO_HASTE;
+	TRY(capture_at_once(a, p, &g));
+	if (g && world_enter(a, (unsigned)p->origin)) {
+		const char *wrong = world_pool_alloc(a, p, 1 + below(a, a->w->capacity / 8), (unsigned)p->origin);
+		world_leave(a, (unsigned)p->origin);
+		TRY(wrong);
+	}
+	a->haste = ALL_HASTE;
+	TRY(capture_at_once(a, p, &g));
+	a->haste = SOME_HASTE;
+	return NULL;
+}
+
 /* Several captures into one pool, often a new one, most of them of one stream, with the program's own use of pool and
  * stream between them. All of the stream's work is still under way. */
 const char *world_capture_series(struct actor *a)
@@ -542,7 +677,10 @@ const char *world_capture_series(struct actor *a)
 	if (p->pool && p->ours && !p->diversions && !p->graphs && chance(a, 2))
 		TRY(world_drop_one(a, p));
 	TRY(world_make_pool_in(a, p));
-	for (uint64_t n = 2 + below(a, 3); n > 0; n--) {
+	bool haste = chance(a, 2);
+	if (haste)
+		TRY(capture_in_haste(a, p));
+	for (uint64_t n = haste ? 0 : 2 + below(a, 3); n > 0; n--) {
 		TRY(capture_at_once(a, p, &g));
 		bool frees = chance(a, 2);
 		for (uint64_t k = g ? below(a, frees ? 12 : 4) : 0; k > 0; k--)
@@ -557,6 +695,5 @@ const char *world_capture_series(struct actor *a)
 const char *world_destroy_graph(struct actor *a)
 {
 	struct world_graph *g = any_graph(a);
-	bool captures = g && a->capture.graph && a->capture.graph->pool == g->pool;
-	return g && !captures ? world_destroy_one(a, g) : NULL;
+	return g ? world_destroy_one(a, g) : NULL;
 }

@@ -51,6 +51,10 @@ static inline bool chance(struct actor *a, uint64_t n)
 /* Checks only the balance. */
 const char *world_check_balance(struct world *w);
 
+/* Shows all streams to a heap that has just been opened, if there will be graphs: it waits only for those that it has
+ * seen, and asks them alone whether they are captured, and graphs may be launched on any. */
+const char *world_show_streams(struct world *w);
+
 /* ---- world.c: streams ---- */
 
 static inline trz_stream handle_of(const struct world *w, unsigned stream)
@@ -98,6 +102,10 @@ void world_drop(struct world *w, const struct live *l);
 const char *world_receive(struct actor *a, void *p, const struct live *asked, uint64_t alignment, unsigned pool,
                           struct live *l);
 
+/* The same, without the stamp, for any stream. */
+const char *world_accept(struct actor *a, void *p, const struct live *asked, uint64_t alignment, unsigned pool,
+                         struct live *l);
+
 /* Checks that a refusal is a legal one. */
 const char *world_refused(struct actor *a, trz_status status, const void *p);
 
@@ -135,10 +143,17 @@ const char *world_free_one(struct actor *a, struct live *l, bool *done);
 const char *world_free_here(struct actor *a, struct live *l);
 const char *world_free_elsewhere(struct actor *a);
 const char *world_free_in_callback(struct actor *a);
+
+/* Frees what host functions that will never run have been given. */
+void world_forget_parcels(struct world *w);
 const char *world_lend(struct actor *a);
 const char *world_share(struct actor *a);
 const char *world_use_with_foreign_lock(struct actor *a);
 const char *world_replace_stream(struct actor *a);
+
+/* Makes all blocks of a stream busy, or none, if an actor is busy with one; ends that, and gives them to `to`. */
+bool world_take_all_of(struct world *w, unsigned stream);
+void world_pass_on(struct world *w, unsigned stream, unsigned to);
 
 /* ---- world_order.c ---- */
 
@@ -203,13 +218,24 @@ const char *world_pool_release(struct actor *a, struct world_pool *p);
 const char *world_begin_capture(struct actor *a);
 const char *world_begin_capture_in(struct actor *a, struct world_pool *p);
 const char *world_capture_step(struct actor *a);
+const char *world_set_aside(struct actor *a);
+const char *world_capture_two(struct actor *a);
+
+/* The actor's capture has ended: others may use its streams. */
+void world_unlock_lanes(struct actor *a);
 const char *world_end_capture(struct actor *a);
 const char *world_capture_at_once(struct actor *a);
 const char *world_capture_series(struct actor *a);
 const char *world_launch(struct actor *a);
 
-/* Whether the pool has a graph with a lower number, which may use memory allocated later as its own. */
-bool world_may_be_overwritten(const struct actor *a, const struct world_pool *p, unsigned number);
+/* Whether the pool has a graph other than `own` whose capture was among the first `begun`: it may use memory that was
+ * allocated since as its own. */
+bool world_may_be_overwritten(const struct actor *a, const struct world_pool *p, const struct world_graph *own,
+                              unsigned begun);
+
+/* Whether the actor captures into the pool; and whether it captures at all. */
+bool world_captures_into(const struct actor *a, const struct world_pool *p);
+bool world_captures(const struct actor *a);
 const char *world_destroy_graph(struct actor *a);
 const char *world_destroy_one(struct actor *a, struct world_graph *g);
 
@@ -219,6 +245,9 @@ const char *world_allocate_dedicated(struct actor *a);
 const char *world_allocate_at(struct actor *a);
 const char *world_grow(struct actor *a);
 const char *world_grow_one(struct actor *a, struct live *l);
+
+/* Grows a busy block, if its stream may do that, on its stream, which has been entered or is about to be captured. */
+const char *world_grow_here(struct actor *a, struct live *l);
 const char *world_free_after(struct actor *a);
 const char *world_export(struct actor *a);
 const char *world_end_export(struct actor *a);
@@ -228,6 +257,17 @@ const char *world_end_one_export(struct actor *a, struct world_export *e);
 bool world_is_exported(struct world *w, trz_addr address, uint64_t size);
 const char *world_enable_peer(struct actor *a);
 const char *world_read_by_peer(struct actor *a);
+
+/* ---- world_rare.c ---- */
+
+const char *world_crowd(struct actor *a);
+const char *world_visit(struct actor *a);
+const char *world_fork(struct actor *a);
+const char *world_replace_context(struct actor *a);
+
+/* The device has been lost: each actor ends what it has begun; then all is freed, and the heap closed. */
+const char *world_abandon(struct actor *a, uint64_t arg);
+const char *world_end_dead(struct world *w);
 
 /* ---- world_actions.c ---- */
 

@@ -12,22 +12,28 @@
 
 /* ---- finding ------------------------------------------------------------------------------------------ */
 
-static bool captures(const struct actor *a, unsigned stream)
+static bool captures(const struct world_capture *c, unsigned stream)
 {
 	bool any = false;
-	for (unsigned i = 0; i < a->capture.lane_count; i++)
-		any |= a->capture.lanes[i] == stream;
+	for (unsigned i = 0; i < c->lane_count; i++)
+		any |= c->lanes[i] == stream;
 	return any;
+}
+
+/* The actor's capture of the stream; NULL: it has none. */
+static const struct world_capture *capture_of(const struct actor *a, unsigned stream)
+{
+	return captures(&a->capture, stream) ? &a->capture : captures(&a->aside, stream) ? &a->aside : NULL;
 }
 
 /* What is done before a capture, on a stream that it is about to capture, is no concern of its graph's launches. */
 static void note_in(const struct actor *a, struct world_pool *p, unsigned stream)
 {
-	bool ours = captures(a, stream);
+	const struct world_capture *c = capture_of(a, stream);
 	atomic_fetch_or(&p->lately, 1u << stream);
 	atomic_fetch_or(&p->served, 1u << stream);
-	for (int i = 0; i < WORLD_GRAPHS && !(ours && a->capture.begun); i++)
-		if (!ours || a->capture.graph != &a->graphs[i])
+	for (int i = 0; i < WORLD_GRAPHS && !(c && c->begun); i++)
+		if (!c || c->graph != &a->graphs[i])
 			atomic_fetch_or(&p->since[i], 1u << stream);
 }
 
@@ -136,7 +142,10 @@ const char *world_pool_release(struct actor *a, struct world_pool *p)
 	bool last = !p->ours && !p->diversions && !p->graphs;
 	if (last)
 		world_forget_note(p);
-	MUST(w, trz_pool_release(w->heap, p->pool));
+	world_arm(a);
+	trz_status status = trz_pool_release(w->heap, p->pool);
+	world_disarm(a);
+	MUST(w, status);
 	if (!last)
 		return NULL;
 	p->pool = NULL;
@@ -159,7 +168,7 @@ const char *world_drop_one(struct actor *a, struct world_pool *p)
 const char *world_drop_pool(struct actor *a)
 {
 	struct world_pool *p = any_pool(a);
-	if (!p || !p->ours || (a->capture.graph && a->capture.graph->pool == p))
+	if (!p || !p->ours || world_captures_into(a, p))
 		return NULL;
 	return world_drop_one(a, p);
 }
@@ -203,7 +212,7 @@ const char *world_divert(struct actor *a)
 {
 	struct world *w = a->w;
 	struct world_pool *p = any_pool(a);
-	if (!p || p->captured || a->capture.graph || a->diversion_count == WORLD_DIVERSIONS)
+	if (!p || p->captured || world_captures(a) || a->diversion_count == WORLD_DIVERSIONS)
 		return NULL;
 	struct world_diversion d = {.pool = p, .stream = -1};
 	unsigned stream = chance(a, 2) ? world_enter_any(a) : WORLD_STREAMS;
@@ -292,7 +301,7 @@ static const char *check_list(struct world *w, const struct world_pool *p, const
 /* If other actors may allocate from the pool at the same time, what it holds is not known. */
 static bool may_be_noted(const struct actor *a, const struct world_pool *p)
 {
-	bool captured = p && a->capture.graph && a->capture.graph->pool == p;
+	bool captured = p && world_captures_into(a, p);
 	return p && !captured && !p->diversions && !(p->filtered && a->w->free_running);
 }
 
@@ -301,11 +310,13 @@ const char *world_checkpoint(struct actor *a)
 	struct world *w = a->w;
 	struct world_pool *p = any_pool(a);
 	struct world_note n = {0};
+	trz_pool_info info;
 	if (!may_be_noted(a, p) || !take_all_of(w, p->id, &n.list, &n.count))
 		return NULL;
 	const char *wrong = check_list(w, p, n.list, n.count);
+	MUST(w, trz_pool_query(w->heap, p->pool, &info));
 	n.graphs = p->graphs_made;
-	n.pinned = p->captured;
+	n.pinned = info.pinned;
 	n.serials = calloc(n.count + 1, sizeof *n.serials);
 	if (!n.serials)
 		abort();
@@ -365,7 +376,7 @@ static const char *hold_again(struct actor *a, struct world_pool *p, size_t i)
 	bool done;
 	if (!l.kept)
 		TRY(world_stamp(a, &l, l.stream));
-	if (!l.kept && world_may_be_overwritten(a, p, UINT_MAX))
+	if (!l.kept && world_may_be_overwritten(a, p, NULL, UINT_MAX))
 		return world_free_one(a, &l, &done);
 	world_give(w, &l);
 	return NULL;
@@ -391,7 +402,9 @@ static const char *put_back(struct actor *a, struct world_pool *p, const struct 
 			TRY(world_verify(a, &list[i], list[i].stream));
 	if (!is_of_one_stream(w, p, list, count))
 		MUST(w, world_sync(w));
+	world_arm(a);
 	trz_status status = trz_pool_restore(w->heap, p->pool, p->note.state);
+	world_disarm(a);
 	if (status == TRZ_NOT_READY || (status == TRZ_ERROR_NOT_FOUND && !p->note.pinned)) {
 		give_all(w, list, count);
 		if (status == TRZ_ERROR_NOT_FOUND)

@@ -144,7 +144,10 @@ static const char *run_freely(struct world *w, uint64_t events)
 static const char *end_captures(struct actor *a, uint64_t arg)
 {
 	(void)arg;
-	TRY(world_end_capture(a));
+	for (int i = 0; i < 2; i++) {
+		TRY(world_end_capture(a));
+		TRY(world_set_aside(a));
+	}
 	while (a->diversion_count)
 		TRY(world_undivert(a));
 	return NULL;
@@ -264,11 +267,22 @@ const char *world_end(struct world *w)
 	return wrong ? wrong : close_heap(w);
 }
 
+/* An illegal access ends the context, and with it all work. */
+static const char *lose_device(struct world *w)
+{
+	sim_kill_context(w->s, w->c);
+	TRY(let_all(w, world_abandon, 0));
+	stop_threads(w);
+	return world_end_dead(w);
+}
+
 const char *world_run(struct world *w, uint64_t events, bool freely)
 {
 	w->free_running = freely;
 	start_threads(w);
 	const char *wrong = freely ? run_freely(w, events) : run_in_turns(w, events);
+	if (!wrong && w->dies)
+		return lose_device(w);
 	if (!wrong)
 		wrong = give_all_back(w);
 	stop_threads(w);

@@ -124,7 +124,7 @@ const char *world_grow_one(struct actor *a, struct live *l)
 }
 
 /* A pool's free memory may be its graphs', so the new bytes are used after the launches so far. */
-static const char *grow_entered(struct actor *a, struct live *l)
+static const char *grow_here(struct actor *a, struct live *l)
 {
 	const struct world_pool *p = world_own_pool(a, l->pool);
 	if (p) {
@@ -135,15 +135,20 @@ static const char *grow_entered(struct actor *a, struct live *l)
 }
 
 /* Streams that read a block elsewhere must not see another stamp; and if it has moved, its first stream is gone. */
+const char *world_grow_here(struct actor *a, struct live *l)
+{
+	bool reachable = !l->pool || world_own_pool(a, l->pool);
+	return !l->read_elsewhere && !l->moved && reachable ? grow_here(a, l) : NULL;
+}
+
 const char *world_grow(struct actor *a)
 {
 	struct live l;
 	const char *wrong = NULL;
 	if (!world_take(a, &l))
 		return NULL;
-	bool reachable = !l.pool || world_own_pool(a, l.pool);
-	if (!l.read_elsewhere && !l.moved && reachable && world_enter(a, l.stream)) {
-		wrong = grow_entered(a, &l);
+	if (world_enter(a, l.stream)) {
+		wrong = world_grow_here(a, &l);
 		world_leave(a, l.stream);
 	}
 	world_give(a->w, &l);

@@ -169,7 +169,12 @@ static const char *free_on(struct actor *a, struct live *l, unsigned other)
 	TRY(world_order(w, l->stream, other));
 	TRY(world_verify(a, l, other));
 	world_drop(w, l);
-	MUST(w, trz_free_on(w->heap, (void *)l->address, handle_of(w, other)));
+	world_arm(a);
+	trz_status status = trz_free_on(w->heap, (void *)l->address, handle_of(w, other));
+	world_disarm(a);
+	if (world_tolerates(w, status))
+		status = trz_free_on(w->heap, (void *)l->address, handle_of(w, other));
+	MUST(w, status);
 	return NULL;
 }
 
@@ -192,6 +197,7 @@ const char *world_free_elsewhere(struct actor *a)
 enum form { PLAINLY, BY_NAME, AFTER_EVENT, WITH_USE, FORMS };
 
 struct parcel {
+	struct parcel *next;   /* of those that have not been delivered */
 	struct world *w;
 	struct live l;
 	bool foreign;
@@ -229,6 +235,31 @@ static trz_status allocate_in_callback(struct world *w)
 	return status == TRZ_ERROR_NOT_PERMITTED ? TRZ_OK : status;
 }
 
+static void keep_parcel(struct parcel *p)
+{
+	pthread_mutex_lock(&p->w->lock);
+	p->next = p->w->parcels;
+	p->w->parcels = p;
+	pthread_mutex_unlock(&p->w->lock);
+}
+
+static void forget_parcel(struct parcel *p)
+{
+	pthread_mutex_lock(&p->w->lock);
+	struct parcel **link = &p->w->parcels;
+	while (*link != p)
+		link = &(*link)->next;
+	*link = p->next;
+	pthread_mutex_unlock(&p->w->lock);
+	free(p);
+}
+
+void world_forget_parcels(struct world *w)
+{
+	while (w->parcels)
+		forget_parcel(w->parcels);
+}
+
 static void free_parcel(void *arg)
 {
 	struct parcel *p = arg;
@@ -246,7 +277,7 @@ static void free_parcel(void *arg)
 		pthread_mutex_unlock(&w->foreign);
 	if (status != TRZ_OK)
 		world_failed(w, "a host function", status);
-	free(p);
+	forget_parcel(p);
 }
 
 /* Makes an event that may not have completed when the host function runs. */
@@ -277,6 +308,7 @@ static const char *send(struct actor *a, const struct live *l)
 	*p = (struct parcel){.w = w, .l = *l, .foreign = chance(a, 2), .other = (unsigned)below(a, w->stream_count)};
 	if (!l->read_elsewhere && !l->pool && !w->faulty)
 		p->form = (enum form)below(a, FORMS);
+	keep_parcel(p);
 	const char *wrong = world_verify(a, l, l->stream);
 	if (!wrong && p->form == AFTER_EVENT)
 		wrong = make_event(a, p);
@@ -284,7 +316,7 @@ static const char *send(struct actor *a, const struct live *l)
 	if (!wrong)
 		status = sim_host(w->s, context_of(w, l->stream), handle_of(w, l->stream), free_parcel, p);
 	if (wrong || status != TRZ_OK)
-		free(p);
+		forget_parcel(p);
 	MUST(w, status);
 	return wrong;
 }
@@ -381,8 +413,7 @@ const char *world_share(struct actor *a)
 
 /* ---- streams that end -------------------------------------------------------------------------------------- */
 
-/* Makes all blocks of a stream busy, or none, if an actor is busy with one. */
-static bool take_all_of(struct world *w, unsigned stream)
+bool world_take_all_of(struct world *w, unsigned stream)
 {
 	bool all = true;
 	pthread_mutex_lock(&w->lock);
@@ -394,8 +425,7 @@ static bool take_all_of(struct world *w, unsigned stream)
 	return all;
 }
 
-/* Ends being busy with them, and gives them to the stream `to`. */
-static void give_all_of(struct world *w, unsigned stream, unsigned to)
+void world_pass_on(struct world *w, unsigned stream, unsigned to)
 {
 	pthread_mutex_lock(&w->lock);
 	for (size_t i = 0; i < w->shadow.count; i++) {
@@ -459,7 +489,7 @@ static const char *end_stream(struct actor *a, unsigned stream, unsigned heir)
 		replace_user(w, stream, heir);
 		wrong = remake(a, stream);
 	}
-	give_all_of(w, stream, retired ? heir : stream);
+	world_pass_on(w, stream, retired ? heir : stream);
 	return wrong;
 }
 
@@ -474,7 +504,7 @@ const char *world_replace_stream(struct actor *a)
 		return NULL;
 	bool fit = stream != heir && (int)stream != w->legacy && st->owner < 0 && w->streams[heir].owner < 0 &&
 	           st->serial < 60 && pthread_rwlock_trywrlock(&st->lock) == 0;
-	if (fit && atomic_load(&st->filters) == 0 && take_all_of(w, stream))
+	if (fit && atomic_load(&st->filters) == 0 && world_take_all_of(w, stream))
 		wrong = end_stream(a, stream, heir);
 	if (fit)
 		pthread_rwlock_unlock(&st->lock);

@@ -168,7 +168,7 @@ const char *world_open_heap(struct world *w, const trz_driver *driver)
 		MUST(w, trz_enable_peer(w->heap, 1, true));
 		atomic_store(&w->peer_enabled, true);
 	}
-	return NULL;
+	return world_show_streams(w);
 }
 
 void world_watch(struct world *w)

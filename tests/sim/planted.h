@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How tests plant bugs in simulated worlds, and what the worlds say.
+ */
+#ifndef TRZ_TESTS_PLANTED_H
+#define TRZ_TESTS_PLANTED_H
+
+#include "world.h"
+
+/* Plays worlds of a kind in `w` until one notices something; NULL: none of `most` has. `spoil` changes the heap's
+ * driver; `plant` does something to the heap before each event. */
+const char *planted_noticed(struct world *w, void (*spoil)(trz_driver *driver), bool (*fit)(void), void (*plant)(void),
+                            int most);
+
+#endif
