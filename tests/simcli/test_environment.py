@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the set-up of PyTorch for the simulated device does with a folder that is not empty."""
+"""What the set-up of PyTorch for the simulated device does with a folder that is not empty, and with CUDA's headers."""
 import os
+import shutil
 import sys
 import tempfile
 import unittest
@@ -31,6 +32,28 @@ class Folders(unittest.TestCase):
         for folder, words in ((file, "is not a folder"), (full, "is neither empty nor a virtual environment")):
             with self.assertRaisesRegex(environment.Failure, words):
                 self.made(folder).create()
+
+    def test_headers_are_those_that_pytorch_requires(self):
+        (self.folder / "torch-9.dist-info").mkdir()
+        metadata = self.folder / "torch-9.dist-info" / "METADATA"
+        env, installed = self.made(self.folder), []
+        env.install = installed.append
+        for requirement, package in (
+                ("cuda-toolkit[cublas,cudart,nvtx]==13.2.2", "cuda-toolkit[cudart]==13.2.2"),
+                ("nvidia-cuda-runtime==13.0.96", "nvidia-cuda-runtime==13.0.96"),
+                ("nvidia-cuda-runtime-cu12 (==12.1.105) ", "nvidia-cuda-runtime-cu12==12.1.105")):
+            lines = ("nvidia-nccl-cu13==2.30.7", f'{requirement}; platform_system == "Linux"')
+            metadata.write_text("".join(f"X-Terrazzo-Left-Out: {line}\n" for line in lines))
+            env.install_headers()
+            self.assertEqual(installed.pop(), package)
+        headers = self.folder / "nvidia/cu13/include"
+        headers.mkdir(parents=True)
+        (headers / "cuda_runtime_api.h").write_text("")
+        env.install_headers()  # they are there
+        metadata.write_text("Requires-Dist: sympy\n")
+        shutil.rmtree(headers)
+        env.install_headers()  # a PyTorch without CUDA
+        self.assertEqual(installed, [])
 
     def test_the_package_of_headers_leaves_its_runtime_out(self):
         library, info = self.folder / "nvidia/cu13/lib", self.folder / "nvidia_cuda_runtime-13.2.0.dist-info"

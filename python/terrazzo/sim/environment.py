@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sets up a virtual environment in which PyTorch runs on the simulated device.
 
-It installs PyTorch without the packages of NVIDIA's libraries, and puts look-alikes and stand-ins where PyTorch's
-libraries look for them. Every step first looks at what exists, so that an interrupted set-up continues where it
-stopped, and a complete one takes a second.
+It installs PyTorch without the packages of NVIDIA's libraries, but with CUDA's headers, and puts look-alikes and
+stand-ins where PyTorch's libraries look for them. Every step first looks at what exists, so that an interrupted set-up
+continues where it stopped, and a complete one takes a second.
 """
 import json
 import os
@@ -17,6 +17,9 @@ from pathlib import Path
 TORCH = "2.15.0"
 MARK = "terrazzo-sim.json"
 LEFT_OUT = re.compile(r"Requires-Dist: ((?:nvidia|cuda|triton)\b.*)")
+# The package that has the runtime's headers, in PyTorch's requirements of different years.
+RUNTIME = re.compile(r"^X-Terrazzo-Left-Out: (cuda-toolkit|nvidia-cuda-runtime(?:-cu\d+)?)\b[^=;\n]*==\s*([\w.]+)",
+                     re.M)
 
 
 class Failure(Exception):
@@ -92,6 +95,14 @@ class Environment:
         if changed != lines:
             path.write_text("\n".join(changed) + "\n")
 
+    def install_headers(self):
+        """Installs CUDA's headers, which the shim and recordings are compiled against, as PyTorch requires them."""
+        required = RUNTIME.search(self.metadata().read_text())
+        if required and not any(self.site_packages().glob("nvidia/*/include/cuda_runtime_api.h")):
+            name, version = required.groups()
+            self.say("CUDA's headers")
+            self.install(f"{name}[cudart]=={version}" if name == "cuda-toolkit" else f"{name}=={version}")
+
     def take_out_runtime(self):
         """Removes the genuine runtime, which the package of CUDA's headers puts where the look-alike belongs."""
         site = self.site_packages()
@@ -165,6 +176,7 @@ def setup(folder, torch=TORCH, compile=False, packages=(), libraries=None, say=p
     if packages:
         say(" ".join(packages))
         env.install(*packages)
+    env.install_headers()
     env.take_out_runtime()
     env.link_terrazzo()
     say(env.make_standins(libraries, cc))
