@@ -410,17 +410,15 @@ static COLD bool park_slot_locked(trz_heap *h, struct slab *s, unsigned slot, st
 	HEAP_LOCKED(h);
 	if (!node_pool_reserve(&h->pendings, 1))
 		return false;
-	struct stream *home = s->home->stream;
-	bool elsewhere = on && on != home;
-	struct use *uses = detach_slot_uses(s, slot);
-	if (!elsewhere && !uses) {  /* other streams use another slot of the slab, not this one */
+	struct stream *home = s->home->stream, *order = on ? on : home;
+	struct use *uses = take_use_tickets_locked(h, detach_slot_uses(s, slot), order);
+	if (order == home && !uses) {  /* other streams use another slot of the slab, not this one */
 		give_slot_locked(h, s, slot);
 		return true;
 	}
-	uint64_t sequence = ticket_take(elsewhere ? &on->tickets : &home->tickets);
-	uses = take_use_tickets_locked(h, uses, elsewhere ? on : home);
+	uint64_t sequence = ticket_take(&order->tickets);
 	struct pending *p = pend_slot_locked(h, s, slot);
-	await_locked(h, p, uses, elsewhere ? on : NULL, sequence);
+	await_locked(h, p, uses, order == home ? NULL : order, sequence);
 	return true;
 }
 

@@ -62,9 +62,19 @@ bool uses_record_own(trz_heap *h, trz_addr address, uint64_t capture)
 {
 	bool ok = true;
 	heap_lock(h);
-	struct block *b = pagemap_is_slab(pagemap_get(&h->pagemap, address)) ? NULL : live_block_locked(h, address);
-	if (b && b->address == address && (!capture || b->home->serving != capture))
-		ok = add_use_locked(h, &b->uses, b->home->stream, 0);
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	struct slab *slab = pagemap_is_slab(entry) ? pagemap_slab(entry) : NULL;
+	struct block *b = slab ? NULL : live_block_locked(h, address);
+	struct lane *home = slab ? slab->home : b ? b->home : NULL;
+	bool needed = home && (!capture || home->serving != capture);
+	if (needed && slab) {
+		heap_call_in_locked(h, home->stream);
+		unsigned slot = held_slot(slab, address);
+		if (slot != SLAB_SLOTS_MAX && slab_slot_address(slab, slot) == address)
+			ok = add_use_locked(h, &slab->uses, home->stream, slot);
+	} else if (needed && b->address == address) {
+		ok = add_use_locked(h, &b->uses, home->stream, 0);
+	}
 	heap_unlock(h);
 	return ok;
 }

@@ -11,8 +11,8 @@
  * no memory. */
 bool uses_record(trz_heap *h, trz_addr address, struct stream *s);
 
-/* Before a block is freed in the order of a stream that is in a capture: notes that its own stream uses it, too. What
- * that has done before the capture comes before the capture's work in no launch. Not needed if the block's lane serves
+/* Before memory is freed in the order of a stream that is in a capture: notes that its own stream uses it, too. What
+ * that has done before the capture comes before the capture's work in no launch. Not needed if the memory's lane serves
  * the same capture. false: the host has no memory. */
 bool uses_record_own(trz_heap *h, trz_addr address, uint64_t capture);
 

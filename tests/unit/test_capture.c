@@ -459,6 +459,32 @@ static void test_the_order_of_a_capture_ends_with_it(void **state)
 	scene_close(&c);
 }
 
+/* A slot goes back to its own stream; that stream's tickets then tell when its slab may leave. */
+static void test_a_slot_that_a_capture_frees_waits_for_its_own_stream(void **state)
+{
+	(void)state;
+	struct scene c;
+	scene_open(&c);
+	trz_stream forked = rig_stream(&c.r);
+	void *p = rig_alloc(&c.r, KIB(14), forked);
+	c.go = 0;
+	assert_ok(sim_spin(c.r.s, c.r.c, forked, &c.go));
+	assert_ok(sim_stamp(c.r.s, c.r.c, forked, (trz_addr)p, KIB(14), 1));
+	scene_begin(&c);
+	rig_order(&c.r, c.stream, forked);
+	rig_order(&c.r, forked, c.stream);
+	assert_ok(trz_free_on(c.r.heap, p, c.stream));
+	scene_end(&c);
+	for (int i = 0; i < 2; i++) {  /* records an event on the first stream, and sees that it has passed */
+		assert_ok(trz_poll(c.r.heap));
+		assert_ok(sim_stream_sync(c.r.s, c.r.c, c.stream));
+	}
+	assert_ok(trz_poll(c.r.heap));
+	assert_ok(trz_trim(c.r.heap, 0, NULL));
+	rig_check(&c.r);
+	scene_close(&c);
+}
+
 /* ---- captures one after the other, behind work that goes on ---- */
 
 static uint64_t reserved(const struct scene *c)
@@ -807,6 +833,7 @@ int main(void)
 		cmocka_unit_test(test_a_capture_that_is_not_announced),
 		cmocka_unit_test(test_a_settled_stream_frees_what_an_unsettled_one_uses),
 		cmocka_unit_test(test_the_order_of_a_capture_ends_with_it),
+		cmocka_unit_test(test_a_slot_that_a_capture_frees_waits_for_its_own_stream),
 		cmocka_unit_test(test_captures_share_what_they_free),
 		cmocka_unit_test(test_captures_share_whether_settled_or_not),
 		cmocka_unit_test(test_what_the_program_uses_is_no_longer_for_captures),
