@@ -31,7 +31,7 @@ function(trz_register name folder)
 	endif()
 	set_tests_properties(${folder}/${name} PROPERTIES
 		LABELS ${folder}
-		TIMEOUT 600
+		TIMEOUT 1200
 		ENVIRONMENT "${environment}"
 		ENVIRONMENT_MODIFICATION "TERRAZZO_CONF=unset:")
 	if(folder IN_LIST skip_folders)
