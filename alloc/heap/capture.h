@@ -12,14 +12,15 @@
 bool heap_announce_capture(trz_heap *h, struct pool *p);
 void heap_end_announcement(trz_heap *h, struct pool *p);
 
-/* The pool of an announced capture is about to serve a stream, or to grow a block of it, outside of the capture. What
- * the stream gets may be in use by work that is younger than the announcement's ticket, so that ticket no longer tells
- * that the stream has settled. */
-static inline void heap_void_announcement_locked(trz_heap *h, struct stream *s)
+/* A pool (NULL: the default one) is about to serve a stream, or to grow memory of it, outside of a capture. If a
+ * capture into the pool is announced, what the stream gets may be in use by work that is younger than the
+ * announcement's ticket, so that ticket no longer tells that the stream has settled. */
+static inline void heap_void_announcement_locked(trz_heap *h, const struct pool *p, struct stream *s)
 {
 	(void)h;
 	HEAP_LOCKED(h);
-	s->announced.sequence = NEVER_SETTLES;
+	if (UNLIKELY(p && p->announced))
+		s->announced.sequence = NEVER_SETTLES;
 }
 
 /* Notes the capture (a number > 0) that an operation finds its stream in; 0: none. */

@@ -127,14 +127,6 @@ static trz_status grow_block_locked(trz_heap *h, struct block *b, uint64_t size,
 	return settle_locked(h, b, size, need);
 }
 
-/* What the stream does next with the allocation is younger than the announcement of a capture into its pool. */
-static void void_announcement_locked(trz_heap *h, const struct lane *l)
-{
-	HEAP_LOCKED(h);
-	if (l->pool && l->pool->announced)
-		heap_void_announcement_locked(h, l->stream);
-}
-
 static trz_status grow_locked(trz_heap *h, trz_addr address, uint64_t size, enum taking taking)
 {
 	HEAP_LOCKED(h);
@@ -143,8 +135,9 @@ static trz_status grow_locked(trz_heap *h, trz_addr address, uint64_t size, enum
 	struct block *b = s ? NULL : serve_block_locked(h, address);
 	if (!s && !b)
 		return TRZ_ERROR_UNKNOWN_POINTER;
+	const struct lane *home = s ? s->home : b->home;
 	if (taking != TAKE_FOR_CAPTURE)
-		void_announcement_locked(h, s ? s->home : b->home);
+		heap_void_announcement_locked(h, home->pool, home->stream);
 	return s ? grow_slot_locked(h, s, address, size, taking) : grow_block_locked(h, b, size, taking);
 }
 

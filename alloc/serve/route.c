@@ -69,8 +69,8 @@ static struct lane *find_lane(trz_heap *h, struct stream *s, struct pool *p, uns
 	}
 	if (p)
 		p->pinned |= captured;
-	if (UNLIKELY(p && !captured && p->announced))
-		heap_void_announcement_locked(h, s);
+	if (!captured)
+		heap_void_announcement_locked(h, p, s);
 	struct lane *l = UNLIKELY(captured) ? heap_capture_lane_locked(h, s, p, dedicated)
 	                                    : heap_lane_locked(h, s, p, dedicated);
 	heap_unlock(h);

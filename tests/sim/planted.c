@@ -8,10 +8,27 @@
 
 #include "testing.h"
 
+void (*planted_before_question)(void);
+static struct world *played;
+
+static trz_status plant_and_ask(void *self, trz_context context, trz_stream stream, trz_capture_status *status,
+                                uint64_t *id)
+{
+	if (played->heap)  /* the closing heap asks, too */
+		planted_before_question();
+	return played->watch.stream_capture(self, context, stream, status, id);
+}
+
+void planted_ask(trz_driver *driver)
+{
+	driver->stream_capture = plant_and_ask;
+}
+
 const char *planted_noticed(struct world *w, void (*spoil)(trz_driver *driver), bool (*fit)(void), void (*plant)(void),
                             int most)
 {
 	static char noticed[WORLD_TEXT];
+	played = w;
 	for (uint64_t seed = 1; most > 0; seed++) {
 		const char *wrong = world_open(w, seed);
 		if (wrong || !fit()) {

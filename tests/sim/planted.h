@@ -12,4 +12,8 @@
 const char *planted_noticed(struct world *w, void (*spoil)(trz_driver *driver), bool (*fit)(void), void (*plant)(void),
                             int most);
 
+/* A `spoil`: what `planted_before_question` does to the heap comes before each of its questions about captures. */
+extern void (*planted_before_question)(void);
+void planted_ask(trz_driver *driver);
+
 #endif

@@ -403,21 +403,6 @@ static void pass_what_is_clean(void)
 	for_blocks(pass_if_clean);
 }
 
-static void (*before_question)(void);
-
-static trz_status plant_and_ask(void *self, trz_context context, trz_stream stream, trz_capture_status *status,
-                                uint64_t *id)
-{
-	if (world.heap)  /* the closing heap asks, too */
-		before_question();
-	return world.watch.stream_capture(self, context, stream, status, id);
-}
-
-static void make_planted(trz_driver *driver)
-{
-	driver->stream_capture = plant_and_ask;
-}
-
 /* The capture that some lane of a stream has served; 0: none. */
 static uint64_t served(trz_stream stream)
 {
@@ -483,8 +468,8 @@ static void test_worlds_notice_what_is_not_clean(void **state)
 	};
 	assert_null(first_noticed(NULL, captures_anyhow, NULL, 20));
 	for (size_t i = 0; i < LENGTH(plants); i++) {
-		before_question = plants[i].plant;
-		expect_noticed(plants[i].bug, make_planted, plants[i].fit);
+		planted_before_question = plants[i].plant;
+		expect_noticed(plants[i].bug, planted_ask, plants[i].fit);
 	}
 	expect_noticed("frees after the capture", make_unasked, captures_much);
 	expect_noticed("pools that end", make_hasty, captures_much);
