@@ -58,6 +58,7 @@ _frames_missing = ""
 _shim: ctypes.CDLL | None = None
 _keep: list[Any] = []  # objects that PyTorch uses without holding a reference
 _pools: dict[str, "Pool"] = {}
+_outlived: list[torch.cuda.MemPool] = []
 _tags = threading.local()
 
 
@@ -210,6 +211,16 @@ def _segments() -> torch.cuda.memory.CUDAPluggableAllocator:
         str(_native_library().path), "trz_torch_segment_alloc", "trz_torch_free")
 
 
+def _end_empty_pools() -> None:
+    """Ends those of `_outlived` that no tensor is left in. Called where pools begin and end."""
+    if not _outlived:
+        return
+    used = {tuple(segment["segment_pool_id"]) for segment in torch.cuda.memory_snapshot() if segment["active_size"]}
+    for mempool in [mempool for mempool in _outlived if mempool.id not in used]:
+        with contextlib.suppress(ValueError):  # another thread has removed it
+            _outlived.remove(mempool)
+
+
 class Pool:
     """Memory of a tag, separate from all other memory. Made by pool()."""
 
@@ -226,6 +237,7 @@ class Pool:
             raise Error("a pool beside PyTorch's own allocator needs PyTorch 2.5 or newer, and this is "
                         f"{torch.__version__}; terrazzo.torch.install() has pools with this one, too")
         allocator = [] if _mode else [_segments().allocator()]
+        _end_empty_pools()
         with torch.cuda.device(device):  # PyTorch makes a pool of the current device
             self.mempool = torch.cuda.MemPool(*allocator)
 
@@ -245,6 +257,12 @@ class Pool:
             library.trz_pool_end(heap, self._heap_pool)
 
     def __del__(self):
+        if self.mempool is not None and not _mode and (2, 6) <= _version() < (2, 8):
+            # These two call cudaFree on what lies in a pool that ended before its tensors: it ends after them.
+            with contextlib.suppress(Exception):
+                _outlived.append(self.mempool)
+                self.mempool = None
+                _end_empty_pools()
         if self._heap_pool:
             with contextlib.suppress(Exception):
                 _native_library().trz_pool_release(_native_library().heap(self.device), self._heap_pool)
