@@ -154,6 +154,7 @@ struct world {
 	uint64_t seed, random, events;
 	/* decided by the seed */
 	uint64_t capacity, fill_target, lag, run_most;
+	uint64_t withheld;      /* of the capacity: what the device gives to nobody */
 	unsigned live_most, stream_count, actor_count, profiles[WORLD_PROFILES];
 	bool vmm, exportable, aided, graphs, faulty, shared, waits, peers;
 	bool refuses;                    /* the driver takes no call from host functions */

@@ -78,11 +78,12 @@ static uint64_t withheld(const struct world *w)
 
 static sim_config machine(struct world *w)
 {
+	w->withheld = withheld(w);
 	return (sim_config){
 		.devices = w->peers ? 2 : 1,
 		.capacity = w->capacity,
 		.continue_on_violation = true,
-		.withheld = withheld(w),
+		.withheld = w->withheld,
 		.host_faults = prng_mix(w->seed + 4) % 2,
 		.no_vmm = !w->vmm && world_below(w, 2),
 		.lenient_rules = (w->waits ? 0 : SIM_RULE_SYNC_MAYBE) | (w->refuses ? 0 : SIM_RULE_HOST_CALLS),
