@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fragmentation benchmark: real allocators, the same requests, one table (bench/README.md).
 
-    contest.py [--quick] [--minutes N] [--env DIR] [--peer FILE] [--trace FILE] [--workloads FILE] [--only NAME]...
-               [--allocators NAME,...] [--out DIR] [--lags N,...] [--costs TABLE,...]
-               [--parts PART,...] [--add] [--no-plots] [--docs]
+    contest.py [--quick] [--minutes N] [--env DIR] [--peer FILE] [--variant NAME=ALLOCATOR,OPTION,...] [--trace FILE]
+               [--workloads FILE] [--only NAME]... [--allocators NAME,...] [--out DIR] [--lags N,...]
+               [--costs TABLE,...] [--parts PART,...] [--add] [--no-plots] [--docs]
 
 Writes results.json (JSON Lines), table.md and plots into <build>/bench; BENCH=quick is --quick. Exit status 1: an
 allocator broke a rule of the driver or gave memory away too early; 2: what was asked for is not there.
@@ -256,6 +256,8 @@ def parse_arguments():
     parser.add_argument("--minutes", type=float, help="begin nothing after so many (18, or 2.5 with --quick)")
     parser.add_argument("--env", default=os.environ.get("TERRAZZO_TORCH_ENV"), help="environment with PyTorch")
     parser.add_argument("--peer", action="append", default=[], metavar="FILE", help="one more allocator")
+    parser.add_argument("--variant", action="append", default=[], metavar="NAME=ALLOCATOR,OPTION,...",
+                        help="an allocator once more, with these options: loose=terrazzo,slack_per_mille:50")
     parser.add_argument("--trace", action="append", default=[], metavar="FILE", help="one more trace")
     parser.add_argument("--workloads", metavar="FILE", help="a module with more workloads")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this workload or micro alone")
@@ -313,10 +315,10 @@ def check(arguments):
         while name in shipped or name in hard_workloads.WORKLOADS or name in arguments.traces:
             name += "_added"
         arguments.traces[name] = path.resolve()
-    known = [PLANNER, *(allocator.name for allocator in all_allocators(arguments.peer))]
+    known = [PLANNER, *(allocator.name for allocator in all_allocators(arguments.peer, arguments.variant))]
     for name in known:
         if known.count(name) > 1:
-            raise Missing(f"two allocators are called {name}: rename the file")
+            raise Missing(f"two allocators are called {name}: rename the file or the variant")
     named = arguments.allocators.split(",") if arguments.allocators else ()
     arguments.plans = not named or PLANNER in named
     for name in named:
@@ -347,7 +349,7 @@ def main():
     arguments.out.mkdir(parents=True, exist_ok=True)
     bench = Bench(arguments)
     names = arguments.allocators.split(",") if arguments.allocators else None
-    allocators = prepare(names, arguments.peer, arguments.env, say)
+    allocators = prepare(names, arguments.peer, arguments.variant, arguments.env, say)
     results = bench.results
     try:
         bench.run_all(allocators)

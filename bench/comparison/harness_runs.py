@@ -35,7 +35,7 @@ def end_of(done):
     lines = done.stderr.strip().splitlines()
     if done.returncode < 0:
         return f"ended by {signal.Signals(-done.returncode).name}" + (f": {lines[-1]}" if lines else "")
-    return lines[-1] if lines else f"exit status {done.returncode}"
+    return "; ".join(lines[-2:]) or f"exit status {done.returncode}"  # an allocator's words stand above the harness's
 
 
 def run_harness(environment, *words):

@@ -3,7 +3,7 @@
 import ctypes.util
 import os
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 SOURCE = Path(os.environ.get("TRZ_SOURCE_DIR", Path(__file__).resolve().parents[2]))
@@ -59,11 +59,25 @@ SHIPPED = (
 )
 
 
-def all_allocators(extra=()):
+def all_allocators(extra=(), variants=()):
     known = {allocator.source for allocator in SHIPPED}
     more = [path for path in sorted(PEERS.glob("peer_*.c*")) if path not in known]
-    return [*SHIPPED, *(Allocator(path.stem.removeprefix("peer_"), Path(path).resolve())
-                        for path in (*more, *map(Path, extra)))]
+    found = [*SHIPPED, *(Allocator(path.stem.removeprefix("peer_"), Path(path).resolve())
+                         for path in (*more, *map(Path, extra)))]
+    return [*found, *(variant(text, found) for text in variants)]
+
+
+def variant(text, known):
+    """NAME=ALLOCATOR,OPTION,...: the same allocator under another name, with these options in place of its own."""
+    name, _, rest = text.partition("=")
+    base, _, options = rest.partition(",")
+    bases = {allocator.name: allocator for allocator in known if not allocator.on_host}
+    if not name or not options or base not in bases:
+        raise Missing(f"--variant {text}: it must be NAME=ALLOCATOR,OPTION,... with one of {', '.join(bases)}")
+    of = bases[base]
+    if of.needs == "torch":
+        return replace(of, name=name, environment={TORCH_VARIABLE: options})
+    return replace(of, name=name, options=options)
 
 
 def run(*command):
@@ -132,7 +146,7 @@ def flags_of(allocator, environment):
         return torch_flags(packages), "-" + torch_version(packages)
     if allocator.needs:
         allocator.options = str(find_package(allocator.package, allocator.needs))
-    if allocator.name == "terrazzo":
+    if allocator.source.name == "peer_terrazzo.c":
         return [f"-L{BUILD}/lib", "-lterrazzo", f"-Wl,-rpath,{BUILD}/lib"], ""
     return [], ""
 
@@ -151,10 +165,10 @@ def compile_peer(allocator, environment):
     allocator.library = made
 
 
-def prepare(names, extra, environment, say):
+def prepare(names, extra, variants, environment, say):
     """The allocators that are ready, by name; says which are left out."""
     ready = {}
-    for allocator in all_allocators(extra):
+    for allocator in all_allocators(extra, variants):
         if names and allocator.name not in names:
             continue
         try:

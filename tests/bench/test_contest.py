@@ -114,6 +114,14 @@ class Contest(unittest.TestCase):
         self.assertEqual(rows["three_blocks", "naive"]["driver_calls"]["mem_alloc"], 3)
         self.assertIn("| three_blocks | 0.03 |", (self.folder / "table.md").read_text())
 
+    def test_a_variant_has_other_options(self):
+        rows = self.contest("terrazzo,plain,unknown", "--variant", "plain=terrazzo,vmm:off", "--variant",
+                            "unknown=terrazzo,nonsense:1", "--only", "three_blocks", "--parts", "memory", "--lags", "0")
+        self.assertNotIn("mem_alloc", rows["three_blocks", "terrazzo"]["driver_calls"])
+        self.assertIn("mem_alloc", rows["three_blocks", "plain"]["driver_calls"])
+        self.assertIn("failed: unknown in three_blocks, lag 0: ", self.text)
+        self.assertIn("nonsense", self.text)
+
     def test_micros_tell_nanoseconds_and_what_stays(self):
         rows = self.contest("terrazzo", "--only", "one_size_512B", "--only", "handed_over", "--only", "give_back",
                             "--parts", "host")
@@ -180,6 +188,9 @@ class Contest(unittest.TestCase):
                             (("--trace", "nowhere"), "nowhere: there is no such file"),
                             (("--only", "nothing"), "--only nothing: no workload or micro of that name was run"),
                             (("--peer", self.peer("naive", WASTEFUL)), "two allocators are called naive"),
+                            (("--variant", "x=nowhere,a:1"), "--variant x=nowhere,a:1: it must be NAME=ALLOCATOR"),
+                            (("--variant", "x=terrazzo"), "--variant x=terrazzo: it must be NAME=ALLOCATOR,OPTION"),
+                            (("--variant", "naive=terrazzo,refill:off"), "two allocators are called naive"),
                             (("--only", "careless"), "left out: careless: KeyError")):
             self.contest("naive", *words, "--parts", "memory", status=2)
             self.assertIn(text, self.text)
