@@ -93,8 +93,9 @@ static trz_status add_stream(trz_heap *h, trz_stream handle, uint64_t id, bool g
 	if (!s && !growing)
 		return TRZ_ERROR_NO_ROOM;
 	if (!s)
-		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no room for another stream: %d streams hold memory "
-		                "(call trz_stream_retire before destroying one), or the host has no memory left", STREAMS_MAX);
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no room for another stream: %d streams hold memory or have "
+		                "work under way (synchronise, and call trz_stream_retire before destroying one), or the host "
+		                "has no memory left", STREAMS_MAX);
 	*out = s;
 	return TRZ_OK;
 }

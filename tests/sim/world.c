@@ -364,11 +364,22 @@ const char *world_receive(struct actor *a, void *p, const struct live *asked, ui
 	return world_stamp(a, l, l->stream);
 }
 
+/* Whether the heap knows as many streams as it can. Those with work under way keep their entries. */
+static bool is_crowded(const struct world *w)
+{
+	uint64_t streams = 0;
+	return trz_stat(w->heap, "stream.current", &streams) == TRZ_OK && streams == STREAMS_MAX;
+}
+
 const char *world_refused(struct actor *a, trz_status status, const void *p)
 {
 	struct world *w = a->w;
 	if (p)
 		return world_wrong(w, "an allocation failed and gave a pointer");
+	if (status == TRZ_ERROR_HOST_MEMORY && is_crowded(w)) {
+		sim_nudge(w->s, WORLD_EVENTS);
+		return NULL;
+	}
 	bool want = status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT;
 	if (!want && !world_tolerates(w, status) && !(w->faulty && status == TRZ_ERROR_ADDRESS_SPACE))
 		return world_failed(w, "an allocation", status);

@@ -354,6 +354,7 @@ struct visitor {
 	struct rig *r;
 	unsigned count;
 	trz_status status;
+	void *left;
 };
 
 /* Streams that come and go while other threads do the same: whoever is in the midst of a call keeps its entry. */
@@ -398,7 +399,7 @@ static void test_threads_with_many_streams(void **state)
 	struct visitor v[THREADS];
 	pthread_t threads[THREADS];
 	for (int i = 0; i < THREADS; i++) {
-		v[i] = (struct visitor){&r, MORE_STREAMS / 2, TRZ_OK};
+		v[i] = (struct visitor){.r = &r, .count = MORE_STREAMS / 2};
 		assert_int_equal(pthread_create(&threads[i], NULL, visit, &v[i]), 0);
 	}
 	for (int i = 0; i < THREADS; i++) {
@@ -435,6 +436,30 @@ static void test_threads_that_come_and_go(void **state)
 	rig_close(&r);
 }
 
+static void *leave_a_block(void *arg)
+{
+	struct visitor *v = arg;
+	v->status = trz_alloc(v->r->heap, 512, 0, (trz_stream)2, &v->left);
+	return NULL;
+}
+
+/* Threads that hand their blocks over and end. What others free in their streams, no poll of theirs sees pass. */
+static void test_threads_that_leave_blocks(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	for (unsigned i = 0; i < MORE_STREAMS; i++) {
+		struct visitor v = {.r = &r};
+		pthread_t thread;
+		assert_int_equal(pthread_create(&thread, NULL, leave_a_block, &v), 0);
+		pthread_join(thread, NULL);
+		assert_ok(v.status);
+		assert_ok(trz_free(r.heap, v.left));
+	}
+	rig_check(&r);
+	rig_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -454,6 +479,7 @@ int main(void)
 		cmocka_unit_test(test_streams_in_use_make_none),
 		cmocka_unit_test(test_threads_with_many_streams),
 		cmocka_unit_test(test_threads_that_come_and_go),
+		cmocka_unit_test(test_threads_that_leave_blocks),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
