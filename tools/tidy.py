@@ -150,11 +150,17 @@ def functions(file):
                 yield node.name, node.lineno, node.end_lineno - node.lineno + 1
 
 
+def names_file(target, path):
+    """Whether an include's target can mean a file: <sys/poll.h> is not heap/poll.h."""
+    parts = [part for part in Path(target).parts if part not in (".", "..")]
+    return path.parts[-len(parts):] == tuple(parts)
+
+
 def check_layers(tree):
     for file in tree.c_files:
         for line, target in file.includes:
             found = tree.by_name.get(Path(target).name)
-            if found is None or not found.is_c:
+            if found is None or not found.is_c or not names_file(target, found.path):
                 continue
             if found.folder == "tests" and file.folder != "tests":
                 tree.report(file, line, "layer", f"nothing outside tests/ includes {found.path}")

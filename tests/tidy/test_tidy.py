@@ -92,6 +92,8 @@ class Tidy(unittest.TestCase):
         self.finds_line("layer", '#include "sim.h"', "alloc/memory/tile.c")
         self.finds_line("layer", '#include "types.h"', "sim/sim_run.c")
         self.finds_line("layer", '#include "alloc/ground/types.h"', "sim/sim_run.c")
+        self.finds_line("layer", '#include "../alloc/ground/types.h"', "sim/sim_run.c")
+        self.accepts_line("#include <sys/types.h>")
 
     def test_nothing_includes_tests(self):
         problems = self.problems({"tests/common/harness.h": HEAD,
