@@ -9,8 +9,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -448,38 +448,47 @@ static void end_nodes(const struct node *nodes, unsigned count)
 			kill(nodes[i].pid, SIGTERM);
 }
 
+/* Waits for a node's command, of which ended_fd has told the end. */
+static trz_status await_node(struct node *node, struct ending *first)
+{
+	struct ending one = { .exit_status = NOT_STARTED };
+	trz_status status = await(node->pid, &one);
+	*first = first->exit_status ? *first : one;
+	close(node->ended_fd);
+	node->ended_fd = -1;
+	return status;
+}
+
+/* Waits until a command ends, or for `ms`. Needs no descriptor, of which there may be none left. Returns how many have
+ * ended; < 0: a signal came. */
+static int wait_for_nodes(const struct node *nodes, unsigned count, int ms, struct pollfd *ended)
+{
+	for (unsigned i = 0; i < count; i++)
+		ended[i] = (struct pollfd){ .fd = nodes[i].ended_fd, .events = POLLIN };
+	return poll(ended, count, ms);
+}
+
 /* The first to fail gives the exit status. The others may then say what they miss, before they are ended, too. */
 static trz_status await_nodes(struct node *nodes, unsigned count, struct ending *first)
 {
-	struct epoll_event event;
-	int all = epoll_create1(EPOLL_CLOEXEC);
+	struct pollfd ended[MOST_NODES];
 	trz_status status = TRZ_OK;
 	bool told = false;
 	*first = (struct ending){ 0 };
-	for (unsigned i = 0; i < count; i++) {
-		event = (struct epoll_event){ .events = EPOLLIN, .data.u32 = i };
-		epoll_ctl(all, EPOLL_CTL_ADD, nodes[i].ended_fd, &event);
-	}
 	for (unsigned left = count; left;) {
-		int ready = epoll_wait(all, &event, 1, first->exit_status && !told ? FAILED_GRACE_MS : -1);
+		int ready = wait_for_nodes(nodes, count, first->exit_status && !told ? FAILED_GRACE_MS : -1, ended);
 		if (ready == 0) {
 			end_nodes(nodes, count);
 			told = true;
 		}
-		if (ready <= 0)
-			continue;
-		struct node *node = &nodes[event.data.u32];
-		struct ending one = { .exit_status = NOT_STARTED };
-		trz_status awaited = await(node->pid, &one);
-		status = status == TRZ_OK ? awaited : status;
-		*first = first->exit_status ? *first : one;
-		/* A child that is about to be another node's command may still have a copy, which would report it again. */
-		epoll_ctl(all, EPOLL_CTL_DEL, node->ended_fd, NULL);
-		close(node->ended_fd);
-		node->ended_fd = -1;
-		left--;
+		for (unsigned i = 0; ready > 0 && i < count; i++) {
+			if (!ended[i].revents)
+				continue;
+			trz_status awaited = await_node(&nodes[i], first);
+			status = status == TRZ_OK ? awaited : status;
+			left--;
+		}
 	}
-	close(all);
 	return status;
 }
 

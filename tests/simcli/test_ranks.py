@@ -513,6 +513,17 @@ class Ranks(unittest.TestCase):
                                   check=False)
             self.assertEqual(done.returncode, 3, done.stderr)
 
+    def test_nodes_without_descriptors(self):
+        """Few descriptors are enough; with too few, an error comes. The commands are always waited for."""
+        ends = set()
+        for limit in range(4, 14):
+            done = subprocess.run(["sh", "-c", f"ulimit -n {limit}; exec {CLI} sim --nodes=2 -- sh -c 'exit 3'"],
+                                  stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+            self.assertIn(done.returncode, (2, 3), done.stderr)
+            self.assertTrue(done.returncode == 3 or "Too many open files" in done.stderr, done.stderr)
+            ends.add(done.returncode)
+        self.assertEqual(ends, {2, 3})
+
     def test_nodes_usage(self):
         for options in (["--nodes=2", "--world-size=4"], ["--nodes=5", "--devices=16"], ["--nodes=0"]):
             done = subprocess.run([CLI, "sim", *options, "--", "true"], stderr=subprocess.PIPE, text=True, check=False)
