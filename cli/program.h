@@ -46,7 +46,8 @@ struct program_params {
 enum program_outcome {
 	PROGRAM_FITS,
 	PROGRAM_OUT_OF_MEMORY,
-	PROGRAM_FAILED  /* for another reason: see its exit status */
+	PROGRAM_FAILED,    /* for another reason: see its exit status */
+	PROGRAM_NO_DEVICE  /* completes, and uses no simulated device */
 };
 
 /* Runs the command to its end. *result is the object described in docs/sim.md, which the caller frees by json_decref;

@@ -383,5 +383,7 @@ enum program_outcome program_outcome(const json_t *result)
 {
 	if (json_array_size(json_object_get(result, "ooms")) > 0)
 		return PROGRAM_OUT_OF_MEMORY;
-	return program_exit_status(result) == 0 ? PROGRAM_FITS : PROGRAM_FAILED;
+	if (program_exit_status(result) != 0)
+		return PROGRAM_FAILED;
+	return json_array_size(json_object_get(result, "processes")) ? PROGRAM_FITS : PROGRAM_NO_DEVICE;
 }

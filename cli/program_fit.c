@@ -34,6 +34,9 @@ static trz_status run_once(struct fit_search *f, enum program_outcome *outcome)
 	if (status != TRZ_OK)
 		return status;
 	*outcome = program_outcome(f->last);
+	if (*outcome == PROGRAM_NO_DEVICE)
+		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: used no simulated device, so no size can be found",
+		                f->params.command[0]);
 	return *outcome == PROGRAM_FAILED ? failed(f->last, f->params.command[0]) : TRZ_OK;
 }
 
@@ -113,9 +116,6 @@ static trz_status search(struct fit_search *f, bool list, json_t **fit)
 	trz_status status = run_once(f, &outcome);
 	if (status != TRZ_OK)
 		return status;
-	if (json_array_size(json_object_get(f->last, "processes")) == 0)
-		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: used no simulated device, so no size can be found",
-		                f->params.command[0]);
 	f->params.silent = true;
 	f->params.holders = false;
 	if (list)

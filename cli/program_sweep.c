@@ -101,7 +101,7 @@ static void print_trial(const struct trial *t, FILE *to)
 	char status[40];
 	snprintf(status, sizeof status, "status %d", program_exit_status(t->result));
 	const char *words[] = { [PROGRAM_FITS] = "fits", [PROGRAM_OUT_OF_MEMORY] = "out of memory",
-		                    [PROGRAM_FAILED] = status };
+		                    [PROGRAM_FAILED] = status, [PROGRAM_NO_DEVICE] = "no device" };
 	fprintf(to, "%-13s  %9.2f  %8.2f  %11.2f\n", words[program_outcome(t->result)],
 	        gib(t->result, "peak_allocated_bytes"), gib(t->result, "peak_reserved_bytes"),
 	        gib(t->result, "device_peak_bytes"));
@@ -147,6 +147,9 @@ static trz_status first_problem(const struct sweep *s)
 		if (program_outcome(t->result) == PROGRAM_FAILED)
 			return trz_fail(TRZ_ERROR_IO, "%s=%s: the command ends with status %d for a reason other than memory",
 			                s->name, t->value, program_exit_status(t->result));
+		if (program_outcome(t->result) == PROGRAM_NO_DEVICE)
+			return trz_fail(TRZ_ERROR_BAD_INPUT, "%s=%s: the command used no simulated device, so whether it fits "
+			                "cannot be told", s->name, t->value);
 	}
 	return TRZ_OK;
 }

@@ -568,12 +568,19 @@ class Sweep(Case):
         self.assertIn("not even n 256 fits", done.stderr)
 
     def test_other_failure(self):
-        done = terrazzo("sim", "--sweep", "n=0,3", "--", "sh", "-c", "exit {n}")
+        done = terrazzo("sim", "--sweep", "n=16,3", "--", "sh", "-c", f"[ {{n}} = 3 ] && exit 3; {self.program} {{n}}")
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("n=3: the command ends with status 3", done.stderr)
         done = terrazzo("sim", "--sweep", "n=3,4", "--", "sh", "-c", "exit {n}")
         self.assertIn("n=3: the command ends with status 3", done.stderr)
         self.assertNotIn("fits", done.stderr)
+
+    def test_no_device(self):
+        done = terrazzo("sim", "--sweep", "n=1,2", "--", "test", "{n}")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("n=1: the command used no simulated device, so whether it fits cannot be told", done.stderr)
+        self.assertNotIn("largest", done.stderr)
+        self.assertRegex(done.stderr, r"\n2 +no device ")
 
 
 class Devices(unittest.TestCase):
