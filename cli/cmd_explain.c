@@ -6,6 +6,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -130,8 +131,9 @@ static int rank_of_name(const char *name)
 	int rank = -1;
 	for (const char *at = name; (at = strcasestr(at, "rank")); at++) {
 		const char *digits = at + 4 + strspn(at + 4, "_-. =");
-		if (isdigit((unsigned char)*digits))
-			rank = atoi(digits);
+		long number = isdigit((unsigned char)*digits) ? strtol(digits, NULL, 10) : LONG_MAX;
+		if (number <= INT_MAX)
+			rank = (int)number;
 	}
 	return rank;
 }
@@ -191,6 +193,9 @@ static trz_status read_text(struct explain_command *c, const char *name, const c
 
 /* ---- files ------------------------------------------------------------------------------------------ */
 
+/* The most that is read of a log, or through a pipe, which may have no end. */
+#define INPUT_MOST GIB(1)
+
 /* Reads all of an input, unpacked. */
 static trz_status read_input(struct trace_input *in, char **text, size_t *size)
 {
@@ -202,6 +207,9 @@ static trz_status read_input(struct trace_input *in, char **text, size_t *size)
 		size_t got = (size_t)(in->end - in->at);
 		if (status != TRZ_OK || got == 0)
 			return status;
+		if (got > INPUT_MOST - *size)
+			return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: of a log, and through a pipe, no more than 1 GiB is read; pass "
+			                "the end of the log (tail -c 1G), or name the snapshot's file", in->name);
 		if (room - *size < got) {
 			room = 2 * room + INPUT_WINDOW;
 			char *grown = realloc(*text, room);
@@ -262,6 +270,7 @@ static trz_status read_file(struct explain_command *c, const char *path)
 	char *bytes;
 	size_t size;
 	struct dump d;
+	char error[640];
 	/* Large snapshots are read without a copy. */
 	trz_status status = strcmp(path, "-") == 0 ? TRZ_ERROR_BAD_INPUT : dump_load(path, &d);
 	if (status == TRZ_OK) {
@@ -276,10 +285,13 @@ static trz_status read_file(struct explain_command *c, const char *path)
 	if (status != TRZ_OK)
 		return status;
 	const char *name = in.name;
+	snprintf(error, sizeof error, "%s", trz_last_error());
 	status = read_input(&in, &bytes, &size);
 	input_close(&in);
 	if (status == TRZ_OK)
 		status = read_bytes(c, name, bytes, size);
+	else if (status == TRZ_ERROR_BAD_INPUT && strcmp(path, "-") != 0 && !is_text(bytes, size))
+		status = trz_fail(status, "%s", error);  /* too long for a log, and damaged as a snapshot */
 	free(bytes);
 	return status;
 }
@@ -583,14 +595,13 @@ static int print_all(const struct explain_command *c)
 static int explain_process(const struct explain_command *c, int process)
 {
 	bool to_stdout = c->json && strcmp(c->json, "-") == 0;
-	int device = c->device == DUMP_ANY_DEVICE ? ANSWER_ANY_DEVICE : c->device;
-	trz_status status = to_stdout ? TRZ_OK : live_report(process, ANSWER_TEXT, device, stdout);
+	trz_status status = to_stdout ? TRZ_OK : live_report(process, ANSWER_TEXT, c->device, stdout);
 	if (status != TRZ_OK || !c->json)
 		return status == TRZ_OK ? CLI_OK : cli_fail(status);
 	FILE *to = output_open(c->json);
 	if (!to)
 		return cli_fail(TRZ_ERROR_IO);
-	status = live_report(process, ANSWER_JSON, device, to);
+	status = live_report(process, ANSWER_JSON, c->device, to);
 	if (status == TRZ_OK)
 		status = output_close(to, c->json, putc('\n', to) != EOF);
 	else if (to != stdout)

@@ -13,7 +13,7 @@
 #include "answer_words.h"
 #include "error.h"
 
-enum { WAIT_S = 5 };
+enum { WAIT_S = 5, LAST_DEVICE = ANSWER_ANY_DEVICE - 1 };
 
 int live_process(const char *word)
 {
@@ -52,7 +52,7 @@ static trz_status ask(int socket, int process, int mode, int device, const struc
 {
 	struct sockaddr_un address;
 	const struct timeval wait = {.tv_sec = WAIT_S};
-	const unsigned char words[2] = {(unsigned char)mode, (unsigned char)device};
+	const unsigned char words[2] = {(unsigned char)mode, (unsigned char)(device < 0 ? ANSWER_ANY_DEVICE : device)};
 	socklen_t length = answer_address(process, &address);
 	setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
 	setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
@@ -73,6 +73,9 @@ trz_status live_report(int process, int mode, int device, FILE *to)
 	snprintf(path, sizeof path, "/proc/%d", process);
 	if (stat(path, &entry) != 0)
 		return trz_fail(TRZ_ERROR_NOT_FOUND, "there is neither a file nor a process %d", process);
+	if (device > LAST_DEVICE)
+		return trz_fail(TRZ_ERROR_NOT_FOUND, "process %d has no heap on device %d: it is asked about devices 0 to %d",
+		                process, device, LAST_DEVICE);
 	int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (s < 0)
 		return trz_fail(TRZ_ERROR_IO, "no socket: %s", strerror(errno));

@@ -556,6 +556,10 @@ class LiveProcess(unittest.TestCase):
             self.assertIn(f"memory of device 0, process {holder.pid}: 300.00 MiB allocated", out)
             code, out, _ = self.explain("--json", "-", str(holder.pid))
             self.assertEqual((code, json.loads(out)["figures"]["allocated"]), (0, 300 << 20))
+            for device in (255, 256):  # 256 was asked for as 0, 255 as any
+                code, out, err = self.explain("--json", "-", "--device", str(device), str(holder.pid))
+                self.assertEqual((code, out), (2, ""))
+                self.assertIn(f"process {holder.pid} has no heap on device {device}", err)
             holder.stdin.close()
 
     def test_a_process_that_does_not_answer(self):

@@ -980,6 +980,13 @@ class Folders(Case):
         self.assertIn("2 of 3 ran out of memory; the fullest first:", text)
         self.assertIn("out of memory, rank 10, device 0", text)
 
+    def test_a_name_with_too_large_a_number_tells_no_rank(self):
+        s = Snapshot()
+        s.segment((1000, "a", TRAIN))
+        for name, rank in (("rank4294967301", None), ("rank7-rank99999999999999999999", 7)):
+            path = self.save(s.contents(), f"{name}.pickle")
+            self.assertEqual(json.loads(run(path, "--json", "-").stdout).get("rank"), rank)
+
     def test_a_rank_whose_snapshot_is_damaged(self):
         """It may be the one that matters, so its absence is told; notes are not missed."""
         self.fill()

@@ -75,6 +75,17 @@ class Texts(unittest.TestCase):
         got, alone = json.loads(run.stdout), json.loads(explain("-", "--json", "-", input="\n".join(error)).stdout)
         self.assertEqual((got["rank"], got["site"], got["verdict"]), (999, alone["site"], alone["verdict"]))
 
+    def test_an_input_without_an_end(self):
+        """Nor is a damaged snapshot of any length taken for a log."""
+        with subprocess.Popen(["yes"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as endless:
+            run = explain("-", stdin=endless.stdout)
+            endless.stdout.close()
+        self.assertEqual(run.returncode, 2)
+        self.assertRegex(run.stderr, "standard input: .*no more than 1 GiB is read; pass the end of the log")
+        run = explain("/dev/zero")
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("/dev/zero: not a memory snapshot", run.stderr)
+
     def test_a_log_without_an_error(self):
         """It may begin as a list in JSON does."""
         for line in ("step 1", "[rank0]: step 1", "[2026-11-26 10:20:30] step 1", "{rank 0} step 1"):
