@@ -16,7 +16,7 @@ failure: str | None = None  # why terrazzo could not be installed
 
 
 def install(torch):
-    """Installs terrazzo; if it cannot, says why, and lets the program run."""
+    """Installs terrazzo; if something fails, says what and which allocator is used, and lets the program run."""
     global failure
     try:
         if not torch.version.cuda:
@@ -25,7 +25,12 @@ def install(torch):
         plug.install()
         pages.follow(torch)
     except Exception as error:
-        failure = str(error) or repr(error)
+        reason = str(error) or repr(error)
+        plug = sys.modules.get("terrazzo.torch")
+        if plug and plug.installed():  # PyTorch cannot go back
+            print(f"terrazzo: installed, but: {reason}", file=sys.stderr)
+            return
+        failure = reason
         print(f"terrazzo: not installed, PyTorch's own allocator is used: {failure}", file=sys.stderr)
 
 

@@ -35,6 +35,15 @@ class Ways(unittest.TestCase):
         self.check(WHO, "terrazzo", PYTHONPATH=path, TERRAZZO="1")
         self.check(WHO, "native", PYTHONPATH=path, TERRAZZO="")
 
+    def test_what_fails_after_the_installation(self):
+        """Here a warning that the user has turned into an error. By then everything else is done."""
+        path = os.pathsep.join([str(INJECT), os.environ.get("PYTHONPATH", "")])
+        err = self.check(WHO + "\nprint(torch.cuda.get_per_process_memory_fraction())", "pluggable\n0.25",
+                         PYTHONPATH=path, TERRAZZO="1", PYTHONWARNINGS="error:terrazzo runs without",
+                         PYTORCH_CUDA_ALLOC_CONF="per_process_memory_fraction:0.25", **NO_COMPILER)
+        self.assertIn("terrazzo: installed, but: terrazzo runs without its shim", err)
+        self.assertNotIn("not installed", err)
+
     def test_a_program_that_asks_for_pytorch_first(self):
         """As many libraries do, which can do without."""
         ask = "import importlib.util as u; u.find_spec('torch'); assert u.find_spec('torch').origin\n"

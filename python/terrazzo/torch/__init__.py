@@ -114,14 +114,14 @@ def install(shim: bool | None = None) -> str:
         if shim is False or _missing:
             _install_hooks(_native_library())
         _mode = "hooks" if shim is False or _missing else "shim"
-        if _missing:
-            warnings.warn(f"terrazzo runs without its shim: {_missing}. Memory, limits, streams, graphs, statistics "
-                          "and histories are served; MemPool, graph trees, observers and cudnn.benchmark are not",
-                          stacklevel=2)
         _set_fraction(options)
         _follow_settings()
         _growing().follow_optimizers(_native_library)
         _follow_sites(path)
+        if _missing:  # last, since Python may make an error of it
+            warnings.warn(f"terrazzo runs without its shim: {_missing}. Memory, limits, streams, graphs, statistics "
+                          "and histories are served; MemPool, graph trees, observers and cudnn.benchmark are not",
+                          stacklevel=2)
         return _mode
 
 
