@@ -191,6 +191,13 @@ void History::add_annotations(std::vector<TraceEntry> &entries, DeviceIndex devi
 	                 [](const TraceEntry &a, const TraceEntry &b) { return a.time_.t_ < b.time_.t_; });
 }
 
+void History::keep_newest(std::vector<TraceEntry> &entries) const
+{
+	size_t most = entries_;
+	if (entries.size() > most)
+		entries.erase(entries.begin(), entries.end() - static_cast<ptrdiff_t>(most));
+}
+
 History &history()
 {
 	static History *h = new History;

@@ -82,6 +82,9 @@ public:
 	/* Adds a device's annotations to its entries. */
 	void add_annotations(std::vector<TraceEntry> &entries, DeviceIndex device);
 
+	/* Keeps the newest entries, as many as were asked for: one of the heap's events may have become two entries. */
+	void keep_newest(std::vector<TraceEntry> &entries) const;
+
 	static time_t now_us();
 
 private:

@@ -106,6 +106,19 @@ Walk Allocator::walk(DeviceIndex device, MempoolId_t id, bool all, bool traces)
 	return w;
 }
 
+/* Adds the memory and the events of PyTorch's own allocator inside. */
+static void add_native(cca::SnapshotInfo &info, cca::SnapshotInfo rest)
+{
+	std::move(rest.segments.begin(), rest.segments.end(), std::back_inserter(info.segments));
+	std::sort(info.segments.begin(), info.segments.end(),
+	          [](const auto &a, const auto &b) { return a.address < b.address; });
+	for (size_t i = 0; i < rest.device_traces.size() && i < info.device_traces.size(); i++) {
+		auto &to = info.device_traces[i];
+		std::move(rest.device_traces[i].begin(), rest.device_traces[i].end(), std::back_inserter(to));
+		std::stable_sort(to.begin(), to.end(), [](const auto &a, const auto &b) { return a.time_.t_ < b.time_.t_; });
+	}
+}
+
 cca::SnapshotInfo Allocator::snapshot(MempoolId_t id, bool include_traces)
 {
 	cca::SnapshotInfo info;
@@ -120,17 +133,10 @@ cca::SnapshotInfo Allocator::snapshot(MempoolId_t id, bool include_traces)
 		std::move(w.segments.begin(), w.segments.end(), std::back_inserter(info.segments));
 		info.device_traces.push_back(std::move(w.entries));
 	}
-	if (!native_used_)
-		return info;
-	cca::SnapshotInfo rest = snapshot_of(*native_, id, include_traces);
-	std::move(rest.segments.begin(), rest.segments.end(), std::back_inserter(info.segments));
-	std::sort(info.segments.begin(), info.segments.end(),
-	          [](const auto &a, const auto &b) { return a.address < b.address; });
-	for (size_t i = 0; i < rest.device_traces.size() && i < info.device_traces.size(); i++) {
-		auto &to = info.device_traces[i];
-		std::move(rest.device_traces[i].begin(), rest.device_traces[i].end(), std::back_inserter(to));
-		std::stable_sort(to.begin(), to.end(), [](const auto &a, const auto &b) { return a.time_.t_ < b.time_.t_; });
-	}
+	if (native_used_)
+		add_native(info, snapshot_of(*native_, id, include_traces));
+	for (auto &entries : info.device_traces)
+		history().keep_newest(entries);
 	return info;
 }
 
