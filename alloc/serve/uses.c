@@ -38,43 +38,52 @@ static bool add_use_locked(trz_heap *h, struct use **list, struct stream *s, uns
 	return true;
 }
 
+/* What an address lies in: a slab, or a live block, and whose it is; home NULL: neither. */
+struct found {
+	struct slab *slab;
+	struct block *block;
+	struct lane *home;
+};
+
+static struct found find_locked(const trz_heap *h, trz_addr address)
+{
+	HEAP_LOCKED(h);
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	if (pagemap_is_slab(entry))
+		return (struct found){.slab = pagemap_slab(entry), .home = pagemap_slab(entry)->home};
+	struct block *b = live_block_locked(h, address);
+	return (struct found){.block = b, .home = b ? b->home : NULL};
+}
+
+/* Notes a use of the held slot, or the block; with `begins` only if that begins at the address. */
+static bool note_use_locked(trz_heap *h, struct found f, trz_addr address, bool begins, struct stream *s)
+{
+	HEAP_LOCKED(h);
+	if (f.block)
+		return (begins && f.block->address != address) || add_use_locked(h, &f.block->uses, s, 0);
+	heap_call_in_locked(h, f.home->stream);
+	unsigned slot = held_slot(f.slab, address);
+	if (slot == SLAB_SLOTS_MAX || (begins && slab_slot_address(f.slab, slot) != address))
+		return true;
+	return add_use_locked(h, &f.slab->uses, s, slot);
+}
+
 bool uses_record(trz_heap *h, trz_addr address, struct stream *s)
 {
-	bool ok = true;
 	heap_lock(h);
-	pagemap_entry entry = pagemap_get(&h->pagemap, address);
-	if (pagemap_is_slab(entry)) {
-		struct slab *slab = pagemap_slab(entry);
-		heap_call_in_locked(h, slab->home->stream);
-		unsigned slot = held_slot(slab, address);
-		if (slot != SLAB_SLOTS_MAX && slab->home->stream != s)
-			ok = add_use_locked(h, &slab->uses, s, slot);
-	} else {
-		struct block *b = live_block_locked(h, address);
-		if (b && b->home->stream != s)
-			ok = add_use_locked(h, &b->uses, s, 0);
-	}
+	struct found f = find_locked(h, address);
+	bool needed = f.home && f.home->stream != s;
+	bool ok = !needed || note_use_locked(h, f, address, false, s);
 	heap_unlock(h);
 	return ok;
 }
 
 bool uses_record_own(trz_heap *h, trz_addr address, uint64_t capture)
 {
-	bool ok = true;
 	heap_lock(h);
-	pagemap_entry entry = pagemap_get(&h->pagemap, address);
-	struct slab *slab = pagemap_is_slab(entry) ? pagemap_slab(entry) : NULL;
-	struct block *b = slab ? NULL : live_block_locked(h, address);
-	struct lane *home = slab ? slab->home : b ? b->home : NULL;
-	bool needed = home && (!capture || home->serving != capture);
-	if (needed && slab) {
-		heap_call_in_locked(h, home->stream);
-		unsigned slot = held_slot(slab, address);
-		if (slot != SLAB_SLOTS_MAX && slab_slot_address(slab, slot) == address)
-			ok = add_use_locked(h, &slab->uses, home->stream, slot);
-	} else if (needed && b->address == address) {
-		ok = add_use_locked(h, &b->uses, home->stream, 0);
-	}
+	struct found f = find_locked(h, address);
+	bool needed = f.home && (!capture || f.home->serving != capture);
+	bool ok = !needed || note_use_locked(h, f, address, true, f.home->stream);
 	heap_unlock(h);
 	return ok;
 }
