@@ -9,6 +9,7 @@
 
 #include "cli.h"
 #include "special_file.h"
+#include "trace.h"
 
 const char *const option_schedules[] = { "random", "fifo", "lifo", "starve", NULL };
 
@@ -28,7 +29,7 @@ uint64_t option_number(struct argp_state *state, const char *option, const char 
 
 int option_device(struct argp_state *state, const char *text)
 {
-	return (int)option_number(state, "device", text, 0, 1023);
+	return (int)option_number(state, "device", text, 0, TRACE_DEVICES_MAX - 1);
 }
 
 int option_choice(struct argp_state *state, const char *option, const char *text, const char *const *names)

@@ -50,7 +50,7 @@ struct trace_event {
 	uint8_t kind;
 };
 
-enum { TRACE_STREAMS_MAX = 4096 };
+enum { TRACE_STREAMS_MAX = 4096, TRACE_DEVICES_MAX = 1024 };
 
 /* A larger request, which no device could ever serve, means a damaged trace. */
 #define TRACE_SIZE_MAX ((uint64_t)1 << 56)
@@ -61,7 +61,7 @@ struct trace {
 	size_t capacity;
 	uint32_t allocs;         /* TRACE_ALLOC events */
 	uint32_t streams;        /* 1 + the highest stream index */
-	uint32_t device;         /* ordinal of the device that it was recorded on */
+	uint32_t device;         /* ordinal of the device that it was recorded on, < TRACE_DEVICES_MAX */
 	uint64_t unknown_frees;  /* frees of memory allocated before the trace began: left out */
 	uint64_t implied_frees;  /* frees that the recording lost: the address was allocated again */
 	uint64_t failed_allocs;  /* requests that got no memory when they were recorded: left out */

@@ -226,7 +226,7 @@ static trz_status get_header(struct reader *r)
 	status = get_fields(r, &s, fields, HEADER_FIELDS);
 	if (status != TRZ_OK)
 		return status;
-	if (fields[0] > INT32_MAX || fields[1] == 0 || fields[1] > TRACE_STREAMS_MAX)
+	if (fields[0] >= TRACE_DEVICES_MAX || fields[1] == 0 || fields[1] > TRACE_STREAMS_MAX)
 		return bad(r, "the header names an impossible device, or not 1 to 4096 streams");
 	r->trace->device = (uint32_t)fields[0];
 	r->streams = (uint32_t)fields[1];

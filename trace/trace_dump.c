@@ -11,6 +11,7 @@
 
 #include "bits.h"
 #include "error.h"
+#include "trace.h"
 #include "trace_json.h"
 #include "trace_map.h"
 #include "trace_pickle.h"
@@ -18,7 +19,7 @@
 
 #define BYTES_MAX ((int64_t)1 << 56)
 
-enum { DEVICES_MAX = 1024, PICKLE_FIRST = 0x80 };
+enum { PICKLE_FIRST = 0x80 };
 
 struct reader {
 	const char *name;
@@ -336,7 +337,7 @@ static trz_status read_segment_entry(struct reader *r, struct dump_segment *s, e
 		s->stream = number_of(value);
 		break;
 	case PLAIN_DEVICE:
-		if (number_of(value) >= DEVICES_MAX)
+		if (number_of(value) >= TRACE_DEVICES_MAX)
 			return bad(r, "segment", r->d->segment_count - 1, "there are not that many devices");
 		s->device = (int)number_of(value);
 		break;
@@ -487,7 +488,7 @@ static trz_status read_trace(struct reader *r, plain_value list)
 	if (!t)
 		return no_memory(r);
 	t->first = r->d->event_count;
-	if (number >= DEVICES_MAX)
+	if (number >= TRACE_DEVICES_MAX)
 		return bad(r, "device_traces", number, "there are not that many devices");
 	if (!plain_is_list(list))
 		return bad(r, "device_traces", number, "is not a list");
@@ -531,7 +532,7 @@ static trz_status read_marks(struct reader *r, plain_value list)
 			return no_memory(r);
 		m->name = text_of(r, plain_entry(&r->plain, from, PLAIN_NAME));
 		m->end = strcmp(text_of(r, plain_entry(&r->plain, from, PLAIN_STAGE)), "END") == 0;
-		m->device = (int)min_u64(number_of(plain_entry(&r->plain, from, PLAIN_DEVICE)), DEVICES_MAX);
+		m->device = (int)min_u64(number_of(plain_entry(&r->plain, from, PLAIN_DEVICE)), TRACE_DEVICES_MAX);
 		m->time_us = number_of(plain_entry(&r->plain, from, PLAIN_TIME_US));
 	}
 	return TRZ_OK;

@@ -96,6 +96,9 @@ static trz_status choose_device(const char *name, const struct plain *p, int dev
 		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%s: has no device %d; it has traces of %llu devices",
 		                name, device, (unsigned long long)devices);
 	}
+	if (devices > TRACE_DEVICES_MAX)
+		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: its device_traces are of %llu devices; %d are read", name,
+		                (unsigned long long)devices, TRACE_DEVICES_MAX);
 	uint64_t most = 0;
 	uint32_t index = 0;
 	plain_value value;

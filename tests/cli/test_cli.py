@@ -227,6 +227,13 @@ class Input(Case):
                 saved.add((self.folder / "a.trace").read_bytes())
         self.assertEqual(len(saved), 1)
 
+    def test_more_devices_than_there_are(self):
+        """A trace of such a device could be saved, and not be read."""
+        entries, _ = random_history(1, 100)
+        self.run_cli("replay", self.pickled("a.pickle", *[[]] * 1023, entries))
+        self.assert_fails("its device_traces are of 1025 devices; 1024 are read", "replay",
+                          self.pickled("b.pickle", *[[]] * 1024, entries))
+
     def test_saved_trace_replays_the_same(self):
         path = self.pickled("a.pickle", random_history(2, 2000)[0])
         first, = self.replay_json("--lag", 20, "--save", self.folder / "b.trace", path)

@@ -265,6 +265,8 @@ static void impossible_records_are_refused(void **state)
 	assert_refused(bytes, size + 1, "follows the end record");
 	memcpy(bytes + 12, "\x00\x00", 2);
 	assert_refused(bytes, size, "impossible device, or not 1 to 4096 streams");
+	memcpy(bytes + 12, "\x80\x08\x01", 3);  /* device 1024 */
+	assert_refused(bytes, size, "impossible device, or not 1 to 4096 streams");
 }
 
 /* A file may grow no further here, as on a full disk: what was there stays. */
