@@ -115,6 +115,8 @@ static sim_slot find_slot(const char *name)
 	return (sim_slot)slot;
 }
 
+enum { LINES_MOST = 10000 };  /* those shipped have a hundred */
+
 struct reading {
 	struct sim_cost_table *table;
 	unsigned entries;
@@ -139,14 +141,32 @@ static int read_entry(void *user, const char *section, const char *name, const c
 	return 0;
 }
 
+/* A file, which may have no end. */
+struct source {
+	FILE *file;
+	unsigned lines_left;
+};
+
+static char *next_line(char *to, int room, void *stream)
+{
+	struct source *from = stream;
+	if (from->lines_left == 0)
+		return NULL;
+	from->lines_left--;
+	return fgets(to, room, from->file);
+}
+
 /* Returns inih's result: 0, or the number of a wrong line; -1: the file, or folder, cannot be read, errno says why. */
 static int read_file(const char *name, struct reading *r)
 {
 	FILE *file = fopen(name, "r");
 	if (!file)
 		return -1;
+	struct source from = {.file = file, .lines_left = LINES_MOST};
 	errno = 0;
-	int line = ini_parse_file(file, read_entry, r), error = ferror(file) ? errno : 0;
+	int line = ini_parse_stream(next_line, &from, read_entry, r), error = ferror(file) ? errno : 0;
+	if (from.lines_left == 0)
+		error = EFBIG;
 	fclose(file);
 	errno = error;
 	return error ? -1 : line;

@@ -210,6 +210,8 @@ class Program(Case):
         self.assert_fails("no_such_table", "costs", "no_such_table")
         self.assert_fails(f"cost table {self.folder} is neither shipped", "costs", self.folder)
         self.assert_fails("no cost table: it has no entry", "costs", self.file("empty.ini", b""))
+        self.assert_fails("/dev/zero is neither shipped", "costs", "/dev/zero")
+        self.assertIn("File too large", self.err)
         self.assert_fails("'3MiB' is not a multiple of 2MiB", "costs", "--size", "3MiB")
 
 
