@@ -128,8 +128,8 @@ struct report {
 /* Tables for people: a row for each trace, then the driver's calls by name. */
 void report_print(const struct report *report, FILE *to);
 
-/* Writes a row as one JSON object in one line. */
-trz_status report_json(const struct report *report, const struct report_row *row, FILE *to);
+/* Writes a row as one JSON object in one line. false: it cannot be written, errno says why. */
+bool report_json(const struct report *report, const struct report_row *row, FILE *to);
 
 /* page_write.c: checks that the library that draws pages is there. Errors: NOT_FOUND, IO. */
 trz_status report_can_draw(void);

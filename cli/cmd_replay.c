@@ -3,6 +3,7 @@
  * terrazzo replay
  */
 #include <argp.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -252,10 +253,11 @@ static int replay_file(struct replay_command *c, const char *file, struct report
 	set_name(row, file);
 	status = replay_loaded(c, &trace, row);
 	trace_free(&trace);
-	if (status == TRZ_OK && json)
-		status = report_json(report, row, json);
 	if (status != TRZ_OK)
 		return fail_of(file, status);
+	if (json && !report_json(report, row, json))
+		return cli_fail(trz_fail(TRZ_ERROR_IO, "%s: cannot be written: %s",
+		                         json == stdout ? "standard output" : c->json, strerror(errno)));
 	report->count++;
 	return exit_code_of(row);
 }

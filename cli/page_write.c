@@ -170,8 +170,6 @@ static trz_status put_data(FILE *to, struct page_history *h, const struct page_s
 		status = page_put_stacks(j, h);
 	jsonw_close(j, '}');
 	jsonw_flush(j);
-	if (status == TRZ_OK && j->failed)
-		status = trz_fail(TRZ_ERROR_IO, "the page cannot be written: %s", strerror(errno));
 	free(j);
 	return status;
 }

@@ -283,7 +283,7 @@ static void set_bound(json_t *object, const struct replay_bound *bound)
 	set_count(object, "free_batches", bound->batches);
 }
 
-trz_status report_json(const struct report *report, const struct report_row *row, FILE *to)
+bool report_json(const struct report *report, const struct report_row *row, FILE *to)
 {
 	json_t *object = json_object();
 	set_setting(object, report, row);
@@ -294,7 +294,5 @@ trz_status report_json(const struct report *report, const struct report_row *row
 		set_bound(object, &row->bound);
 	int error = json_dumpf(object, to, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(6));
 	json_decref(object);
-	if (error != 0 || fputc('\n', to) == EOF || fflush(to) != 0)
-		return trz_fail(TRZ_ERROR_IO, "the JSON output cannot be written");
-	return TRZ_OK;
+	return error == 0 && fputc('\n', to) != EOF && fflush(to) == 0;
 }

@@ -71,7 +71,7 @@ class Output(page_sample.Scratch):
                 link.symlink_to("/dev/full")
                 done = self.run_cli(command, option, link)
                 self.assertEqual(done.returncode, 2, done.stderr)
-                self.assertIn("annot be written", done.stderr)
+                self.assertIn(f"{link}: cannot be written: No space left", done.stderr)
                 self.assertTrue(link.is_symlink())
                 link.unlink()
 
