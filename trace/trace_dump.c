@@ -30,6 +30,7 @@ struct reader {
 	struct trace_map numbered;       /* stacks by the number that the file gives */
 	size_t segment_room, block_room, event_room, trace_room, stack_room, frame_room, mark_room, stack_frame_room;
 	size_t wait_room, move_room, window_room, tile_room;
+	uint64_t walked;                 /* items of the lists of blocks and entries */
 };
 
 static trz_status bad(const struct reader *r, const char *where, size_t number, const char *what)
@@ -91,6 +92,14 @@ static bool next_pair(const struct plain *p, struct plain_items *it, enum plain_
 		return false;
 	*key = plain_word(word);
 	return true;
+}
+
+/* Whether a list of blocks or entries can be walked: if each stands in one place, they have no more items together than
+ * the file. Else a small file could name the same large list at will. */
+static bool may_walk(struct reader *r, plain_value list)
+{
+	r->walked += plain_count(&r->plain, list);
+	return r->walked <= r->plain.cells.count;
 }
 
 /* ---- frames and stacks ------------------------------------------------------------------------------ */
@@ -180,7 +189,7 @@ static trz_status read_stack(struct reader *r, plain_value list, uint32_t *stack
 		*added = number;
 	}
 	if (r->d->stack_frame_count == first)
-		return TRZ_OK;
+		return map_set(&r->lists, plain_index(list), 0) == TRZ_OK ? TRZ_OK : no_memory(r);
 	return intern_stack(r, first, stack) && map_set(&r->lists, plain_index(list), *stack) == TRZ_OK
 	           ? TRZ_OK : no_memory(r);
 }
@@ -301,6 +310,8 @@ static trz_status read_blocks(struct reader *r, plain_value list, struct dump_se
 	trz_status status = TRZ_OK;
 	plain_value from;
 	s->first = r->d->block_count;
+	if (!may_walk(r, list))
+		return bad(r, "segment", r->d->segment_count - 1, "its list of blocks is another's, too");
 	for (struct plain_items it = plain_items(&r->plain, list); plain_next(&r->plain, &it, &from);) {
 		struct dump_block b = { .stream = s->stream };
 		if (plain_tag(from) != PLAIN_DICT)
@@ -492,6 +503,8 @@ static trz_status read_trace(struct reader *r, plain_value list)
 		return bad(r, "device_traces", number, "there are not that many devices");
 	if (!plain_is_list(list))
 		return bad(r, "device_traces", number, "is not a list");
+	if (!may_walk(r, list))
+		return bad(r, "device_traces", number, "is the list of another device, too");
 	for (struct plain_items it = plain_items(&r->plain, list); plain_next(&r->plain, &it, &from);) {
 		if (plain_tag(from) != PLAIN_DICT)
 			return bad(r, "entry", r->d->event_count, "is not a dict");

@@ -980,6 +980,17 @@ class Folders(Case):
         self.assertIn("2 of 3 ran out of memory; the fullest first:", text)
         self.assertIn("out of memory, rank 10, device 0", text)
 
+    def test_a_list_in_many_places(self):
+        """26 KB were 2.8 GB."""
+        blocks = [{"size": 512, "state": "active_allocated", "frames": [None]}] * 1000
+        segment = {"device": 0, "address": 4096, "total_size": 512000, "stream": 0, "blocks": blocks}
+        entries = [{"action": "alloc", "addr": 4096, "size": 512, "stream": 0}] * 1000
+        for segments, traces, error in (([segment] * 1000, [], "segment [0-9]+: its list of blocks is another's"),
+                                        ([], [entries] * 1000, "device_traces [0-9]+: is the list of another device")):
+            done = run(self.save({"segments": segments, "device_traces": traces}), text=True)
+            self.assertEqual(done.returncode, 2)
+            self.assertRegex(done.stderr, error)
+
     def test_a_name_with_too_large_a_number_tells_no_rank(self):
         s = Snapshot()
         s.segment((1000, "a", TRAIN))
