@@ -620,9 +620,9 @@ typedef struct trz_frame {
 } trz_frame;
 
 /* Returns a number that the program keeps for the calling thread's stack; 0: none. While the heap keeps a history, it
- * calls this before each allocation and free and each call that may return memory (trz_trim, trz_poll,
- * trz_largest_block). No lock is held: the callback may take any lock, even an interpreter's, and may allocate from the
- * heap and free, for which it is not called again. */
+ * calls this before each allocation and free, trz_pool_restore, and each call that may return memory (trz_trim,
+ * trz_poll, trz_largest_block). No lock is held: the callback may take any lock, even an interpreter's, and may
+ * allocate from the heap and free, for which it is not called again. */
 typedef uint64_t trz_frame_callback(void *user);
 
 /* Looks up the stack of a number: writes up to `capacity` levels to `frames`, innermost first, and returns how many.

@@ -5,6 +5,7 @@
 #include "api/api.h"
 #include "error.h"
 #include "heap/pools.h"
+#include "observe/frames.h"
 #include "serve/pool_divert.h"
 #include "serve/pool_state.h"
 
@@ -119,9 +120,10 @@ trz_status trz_pool_restore(trz_heap *h, trz_pool *p, const trz_pool_state *stat
 	trz_status status = state ? check("trz_pool_restore", h, p) : api_is_null("trz_pool_restore", "state");
 	if (status != TRZ_OK)
 		return status;
-	uint64_t outer = api_enter(API_CALLER);
+	uint64_t outer_site = api_enter(API_CALLER), outer = frames_enter(h);
 	status = pool_state_restore(h, inner(p), state);
-	api_leave(outer);
+	frames_leave(outer);
+	api_leave(outer_site);
 	return status;
 }
 

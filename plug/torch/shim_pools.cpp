@@ -232,6 +232,28 @@ std::shared_ptr<cca::AllocatorState> Allocator::getCheckpointState(DeviceIndex d
 	return std::make_shared<Checkpoint>(device, id, state);
 }
 
+static void restore(DeviceIndex device, trz_pool *pool, const trz_pool_state *state)
+{
+	trz_status status = trz_pool_restore(heap_of(device), pool, state);
+	if (status == TRZ_NOT_READY) {
+		c10::cuda::CUDAGuard guard(device);
+		c10::cuda::device_synchronize();
+		status = trz_pool_restore(heap_of(device), pool, state);
+	}
+	check_heap(status);
+}
+
+static void restore_noted(DeviceIndex device, trz_pool *pool, const trz_pool_state *state,
+                          std::shared_ptr<c10::GatheredContext> context)
+{
+	if (!history().on) {
+		restore(device, pool, state);
+		return;
+	}
+	Noted note(std::move(context));
+	restore(device, pool, state);
+}
+
 cca::CheckpointDelta Allocator::setCheckpointPoolState(DeviceIndex device, std::shared_ptr<cca::AllocatorState> state)
 {
 	auto *ours = dynamic_cast<Checkpoint *>(state.get());
@@ -240,17 +262,14 @@ cca::CheckpointDelta Allocator::setCheckpointPoolState(DeviceIndex device, std::
 	trz_heap *heap = heap_of(device);
 	trz_pool *pool = find_pool(device, ours->id);
 	cca::CheckpointDelta delta;
+	auto context = history().gather(RecordContext::STATE);
+	Together hold;
 	delta.ptrs_freed = live(heap, pool);
-	trz_status status = trz_pool_restore(heap, pool, ours->state);
-	if (status == TRZ_NOT_READY) {
-		c10::cuda::CUDAGuard guard(device);
-		c10::cuda::device_synchronize();
-		status = trz_pool_restore(heap, pool, ours->state);
-	}
-	check_heap(status);
+	restore_noted(device, pool, ours->state, context);
 	std::unordered_set<void *> dead(delta.ptrs_freed.begin(), delta.ptrs_freed.end());
 	for (void *ptr : live(heap, pool)) {
-		dead.erase(ptr);
+		if (!dead.erase(ptr))
+			history().hold(reinterpret_cast<uint64_t>(ptr), context);
 		delta.dataptrs_allocd.push_back({ptr, ptr, &free_any, c10::Device(c10::DeviceType::CUDA, device)});
 	}
 	for (void *ptr : dead)

@@ -276,6 +276,23 @@ class History(Case):
         self.assertEqual(frames_at(address), [])
         del kept, undone, again, graph, other
 
+    def test_what_a_checkpoint_makes_live_has_the_frames_of_the_restore(self):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            kept = [bytes_on_device(size) for size in (5 * MIB, 1000)]
+        state = torch._C._cuda_getCheckpointState(0, graph.pool())
+        addresses = [x.data_ptr() for x in kept]
+        kept.clear()
+        with recording():
+            torch._C._cuda_setCheckpointPoolState(0, state, [], [])
+            made = actions(traces(), "alloc")
+        self.assertEqual(sorted(e["addr"] for e in made), sorted(addresses))
+        name = "test_what_a_checkpoint_makes_live_has_the_frames_of_the_restore"
+        for event, address in zip(made, addresses):
+            self.assertIn(name, functions(event))
+            self.assertIn(name, functions({"frames": frames_at(address)}))
+            torch._C._cuda_cudaCachingAllocator_raw_delete(address)
+
     def test_every_note_finds_its_event(self):
         with recording(context="all"):
             for i in range(200):
