@@ -111,10 +111,21 @@ void add(DeviceStats &stats, const DeviceStats &other)
 	add_pools_of(stats, other);
 }
 
+/* The heap asks how far the streams are only when it needs memory; PyTorch's own allocator asks at each allocation, so
+ * its readers take what stays active for what is in use. */
+static Statistics settled_statistics(trz_heap *heap)
+{
+	Statistics now(heap);
+	if (now["pending.current"] == 0)
+		return now;
+	trz_poll(heap);  /* a heap that cannot ask still has figures */
+	return Statistics(heap);
+}
+
 DeviceStats Allocator::getDeviceStats(DeviceIndex device)
 {
 	trz_heap *heap = open_heap_of(device);
-	DeviceStats stats = heap ? read_stats(Statistics(heap)) : DeviceStats();
+	DeviceStats stats = heap ? read_stats(settled_statistics(heap)) : DeviceStats();
 	std::unique_lock<std::mutex> guard(lock_);
 	add_own_counts(stats, device);
 	auto base = bases_.find(device);
