@@ -93,14 +93,18 @@ static void report(trz_heap *h, unsigned flags)
 	write_out();
 }
 
+static bool is_asked(const trz_heap *h, int device)
+{
+	return device == ANSWER_ANY_DEVICE || device == h->driver.device;
+}
+
 /* The serial of the device's heap that has reserved the most; 0: there is none. */
 static uint64_t fullest(int device)
 {
 	uint64_t most = 0, chosen = 0, serial = UINT64_MAX;
 	for (trz_heap *h; (h = init_hold(serial)); init_let_go(h)) {
 		serial = h->serial;
-		bool asked = device == ANSWER_ANY_DEVICE || device == h->driver.device;
-		if (!asked || (chosen && heap_reserved(h) <= most))
+		if (!is_asked(h, device) || (chosen && heap_reserved(h) <= most))
 			continue;
 		chosen = serial;
 		most = heap_reserved(h);
@@ -108,12 +112,15 @@ static uint64_t fullest(int device)
 	return chosen;
 }
 
-static void report_all(void)
+static void report_all(int device)
 {
 	uint64_t serial = UINT64_MAX;
 	for (trz_heap *h; (h = init_hold(serial));) {
 		serial = h->serial;
-		report(h, 0);
+		if (is_asked(h, device))
+			report(h, 0);
+		else
+			init_let_go(h);
 	}
 }
 
@@ -133,7 +140,7 @@ static void speak(int to, int mode, int device)
 	said.lost = false;
 	said.size = 0;
 	if (mode == ANSWER_TEXT)
-		report_all();
+		report_all(device);
 	if (mode == ANSWER_JSON)
 		report_fullest(device);
 }

@@ -74,6 +74,7 @@ static void test_the_socket(void **state)
 	assert_ptr_equal(strstr(text, "{\"verdict\":"), text);
 	assert_non_null(strstr(text, "\"allocated\":314572800"));
 	assert_string_equal(ask(ANSWER_JSON, 7), "");  /* there is no such device */
+	assert_string_equal(ask(ANSWER_TEXT, 7), "");
 	assert_string_equal(ask('x', 0), "");
 	int s = connect_to((int)getpid());  /* who says nothing does not keep the others out */
 	close(s);
