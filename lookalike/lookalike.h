@@ -15,8 +15,8 @@
 #define STANDIN_DRIVER LOOKALIKE_API
 #include "standin/standin_driver.h"
 
-/* Counters for a library's calls, by name, for the report; 0 at first. The library increments them atomically. NULL: no
- * room is left. Neither the names nor their array is copied. */
+/* Counters for a library's calls, by name, for the report; 0 at first. The library adds to them atomically. Whoever
+ * gives the same names gets the same counters. The names are copied. NULL: no room is left. */
 LOOKALIKE_API uint64_t *trz_lookalike_calls(const char *const *names, size_t count);
 
 /* Sets the function that tells where in its program the calling thread is: it writes up to `size` characters, the

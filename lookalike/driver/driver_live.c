@@ -9,6 +9,8 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -19,27 +21,60 @@ struct look_live look_live;
 static struct {
 	pthread_mutex_t lock;
 	bool shared;                 /* look_live is the file */
-	struct {
-		const char *const *names;
+	struct table {
+		char **names;            /* copies, since a library may be unloaded */
 		size_t count, first;     /* in look_live.others */
 	} table[MOST_TABLES];
 	size_t tables, used;
 } live = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* Copies names into one piece of memory with their array. NULL: there is no memory. */
+static char **copied(const char *const *names, size_t count)
+{
+	size_t size = count * sizeof(char *);
+	for (size_t i = 0; i < count; i++)
+		size += strlen(names[i]) + 1;
+	char **copies = malloc(size);
+	char *text = (char *)(copies + count);
+	for (size_t i = 0; copies && i < count; i++) {
+		copies[i] = text;
+		text = stpcpy(text, names[i]) + 1;
+	}
+	return copies;
+}
+
+static bool has_names(const struct table *t, const char *const *names, size_t count)
+{
+	bool same = t->count == count;
+	for (size_t i = 0; same && i < count; i++)
+		same = strcmp(t->names[i], names[i]) == 0;
+	return same;
+}
+
+/* The table of these names; a library that is loaded once more, or twice, counts on. NULL: there is no room. */
+static const struct table *table_of(const char *const *names, size_t count)
+{
+	for (size_t t = 0; t < live.tables; t++)
+		if (has_names(&live.table[t], names, count))
+			return &live.table[t];
+	if (live.tables == MOST_TABLES || count > LOOK_OTHERS - live.used)
+		return NULL;
+	struct table *t = &live.table[live.tables];
+	*t = (struct table){.names = copied(names, count), .count = count, .first = live.used};
+	if (!t->names)
+		return NULL;
+	live.tables++;
+	live.used += count;
+	return t;
+}
+
 uint64_t *trz_lookalike_calls(const char *const *names, size_t count)
 {
-	uint64_t *counts = NULL;
 	pthread_mutex_lock(&live.lock);
-	if (live.tables < MOST_TABLES && count <= LOOK_OTHERS - live.used) {
-		counts = look_live.others + live.used;
-		live.table[live.tables].names = names;
-		live.table[live.tables].count = count;
-		live.table[live.tables++].first = live.used;
-		live.used += count;
-	}
+	const struct table *t = table_of(names, count);
 	pthread_mutex_unlock(&live.lock);
 	look_report_write(false);
-	return counts;
+	return t ? look_live.others + t->first : NULL;
 }
 
 /* Maps the file over our own pages; where the system's pages are larger than these, writes a copy instead. */

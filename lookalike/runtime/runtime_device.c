@@ -120,7 +120,8 @@ static void start(void)
 {
 	uint64_t *counts = trz_lookalike_calls(call_names, RT_CALLS);
 	if (counts) {
-		memcpy(counts, early_calls, sizeof early_calls);
+		for (int i = 0; i < RT_CALLS; i++)
+			__atomic_fetch_add(&counts[i], early_calls[i], __ATOMIC_RELAXED);
 		__atomic_store_n(&rt_calls, counts, __ATOMIC_RELEASE);
 	}
 	start_result = cuInit(0);

@@ -196,6 +196,24 @@ os.wait()
                                           "total_bytes": 2 << 30}])
         self.assertGreater(report["driver_time_ns"], 0)
 
+    def test_report_counts_calls_of_libraries_that_are_gone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            succeed(self, """
+import mmap
+driver.trz_lookalike_calls.restype = ctypes.POINTER(c_uint64)
+for _ in range(20):
+    memory = mmap.mmap(-1, mmap.PAGESIZE)
+    memory.write(b"pluginCall\\0")
+    text = ctypes.c_char.from_buffer(memory)
+    names = (c_void_p * 1)(ctypes.addressof(text))
+    counts = driver.trz_lookalike_calls(names, c_size_t(1))
+    counts[0] += 1
+    del text
+    memory.close()
+""", report=folder)
+            report = json.loads(next(Path(folder).glob("*.json")).read_text())
+        self.assertEqual(report["calls"]["pluginCall"], 20)
+
     def test_report_of_a_program_that_broke_a_rule(self):
         with tempfile.TemporaryDirectory() as folder:
             done = run("""
