@@ -270,8 +270,9 @@ static void add_cached(struct native_heap *h, void *argument)
 		c->bytes += native_cached(h);
 }
 
-/* Adjusts the driver's figures: what the device's heaps keep for later counts as free, since all of them return it
- * before the driver refuses a request; and neither figure exceeds the limit. */
+/* Adjusts the driver's figures: what the device's heaps keep for later counts as free, so that an allocation lowers the
+ * figure by its size and a free raises it again. All heaps return what they can before the driver refuses a request;
+ * pieces of tiles that hold live memory, too, stay. Neither figure exceeds the limit. */
 static void adjust(const struct native_heap *h, size_t *unused, size_t *total)
 {
 	uint64_t allocated = stat(h, "allocated_bytes.all.current");

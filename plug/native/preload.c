@@ -16,7 +16,8 @@
 
 enum {
 	ATTRIBUTE_CONTEXT = 1, ATTRIBUTE_SYNC_MEMOPS = 6, ATTRIBUTE_RANGE_START = 11,  /* CU_POINTER_ATTRIBUTE_* */
-	ATTRIBUTE_RANGE_SIZE = 12, ATTRIBUTE_HANDLE_TYPES = 14, ATTRIBUTE_MEMPOOL = 17
+	ATTRIBUTE_RANGE_SIZE = 12, ATTRIBUTE_HANDLE_TYPES = 14, ATTRIBUTE_MEMPOOL = 17, ATTRIBUTE_MAPPING_SIZE = 18,
+	ATTRIBUTE_MAPPING_BASE = 19
 };
 
 enum { CONTEXT_SYNC_MEMOPS = 0x80 };  /* CU_CTX_SYNC_MEMOPS */
@@ -210,9 +211,11 @@ static bool tell(void *value, int attribute, const struct native_heap *h, const 
 		*(int *)value = atomic_load(&h->sync_memops);
 		return true;
 	case ATTRIBUTE_RANGE_START:
+	case ATTRIBUTE_MAPPING_BASE:
 		*(cuda_addr *)value = (uintptr_t)info->base;
 		return true;
 	case ATTRIBUTE_RANGE_SIZE:
+	case ATTRIBUTE_MAPPING_SIZE:
 		*(size_t *)value = info->requested;
 		return true;
 	case ATTRIBUTE_HANDLE_TYPES:

@@ -217,7 +217,8 @@ static void check_ordered(void)
 
 static void check_facts(void *context)
 {
-	enum { CONTEXT = 1, MEMORY_TYPE = 2, RANGE_START = 11, RANGE_SIZE = 12, DEVICE_MEMORY = 2 };
+	enum { CONTEXT = 1, MEMORY_TYPE = 2, RANGE_START = 11, RANGE_SIZE = 12, MAPPING_SIZE = 18, MAPPING_BASE = 19 };
+	enum { DEVICE_MEMORY = 2 };
 	device_pointer p, start;
 	size_t size, unused, total;
 	void *found;
@@ -232,6 +233,9 @@ static void check_facts(void *context)
 	start = size = 0;
 	MUST(use_cuPointerGetAttributes(3, attributes, values, p + 3 * MIB));
 	CHECK(type == DEVICE_MEMORY && start == p && size >= 5 * MIB && size <= 6 * MIB);
+	MUST(use_cuPointerGetAttribute(&size, MAPPING_SIZE, p + 3 * MIB));  /* all of it, not a tile */
+	MUST(use_cuPointerGetAttribute(&start, MAPPING_BASE, p + 3 * MIB));
+	CHECK(start <= p && start + size >= p + 5 * MIB);
 	MUST(use_cuMemGetInfo(&unused, &total));
 	CHECK(unused < total);
 	MUST(use_cuMemFree(p));
