@@ -213,7 +213,7 @@ static trz_status print_json(const struct estimate_command *c, const struct esti
 	int written = to_stdout ? json_dumpf(object, stdout, JSON_COMPACT) : json_dump_file(object, c->json, JSON_COMPACT);
 	json_decref(object);
 	if (written != 0)
-		return trz_fail(TRZ_ERROR_IO, "%s: cannot be written: %s", c->json, strerror(errno));
+		return output_failed(c->json);
 	if (to_stdout)
 		putchar('\n');
 	return TRZ_OK;

@@ -3,7 +3,6 @@
  * terrazzo replay
  */
 #include <argp.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -256,8 +255,7 @@ static int replay_file(struct replay_command *c, const char *file, struct report
 	if (status != TRZ_OK)
 		return fail_of(file, status);
 	if (json && !report_json(report, row, json))
-		return cli_fail(trz_fail(TRZ_ERROR_IO, "%s: cannot be written: %s",
-		                         json == stdout ? "standard output" : c->json, strerror(errno)));
+		return cli_fail(output_failed(c->json));
 	report->count++;
 	return exit_code_of(row);
 }

@@ -31,13 +31,18 @@ trz_status output_begin(struct output *o, const char *path)
 	return status;
 }
 
+trz_status output_failed(const char *path)
+{
+	return trz_fail(TRZ_ERROR_IO, "%s: cannot be written: %s", strcmp(path, "-") == 0 ? "standard output" : path,
+	                strerror(errno));
+}
+
 trz_status output_end(struct output *o, trz_status status)
 {
-	bool failed = ferror(o->to) != 0, is_file = o->to != stdout;
-	failed = (is_file ? fclose(o->to) : fflush(o->to)) != 0 || failed;
+	bool failed = ferror(o->to) != 0;
+	failed = (o->to != stdout ? fclose(o->to) : fflush(o->to)) != 0 || failed;
 	if (status == TRZ_OK && (failed || (o->beside && rename(o->beside, o->path))))
-		status = trz_fail(TRZ_ERROR_IO, "%s: cannot be written: %s", is_file ? o->path : "standard output",
-		                  strerror(errno));
+		status = output_failed(o->path);
 	if (o->beside && status != TRZ_OK)
 		unlink(o->beside);
 	free(o->beside);

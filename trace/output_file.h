@@ -20,6 +20,9 @@ struct output {
 /* Errors: IO, HOST_MEMORY. */
 trz_status output_begin(struct output *o, const char *path);
 
+/* IO, with the error set: the file could not be written, errno says why. */
+trz_status output_failed(const char *path);
+
 /* Ends it; `status` says whether writing succeeded. Returns the first error. */
 trz_status output_end(struct output *o, trz_status status);
 
