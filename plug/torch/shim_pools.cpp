@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <iterator>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_set>
 
@@ -232,8 +233,12 @@ std::shared_ptr<cca::AllocatorState> Allocator::getCheckpointState(DeviceIndex d
 	return std::make_shared<Checkpoint>(device, id, state);
 }
 
-static void restore(DeviceIndex device, trz_pool *pool, const trz_pool_state *state)
+static void restore(DeviceIndex device, trz_pool *pool, const trz_pool_state *state,
+                    std::shared_ptr<c10::GatheredContext> context)
 {
+	std::optional<Noted> note;
+	if (history().on)
+		note.emplace(std::move(context));
 	trz_status status = trz_pool_restore(heap_of(device), pool, state);
 	if (status == TRZ_NOT_READY) {
 		c10::cuda::CUDAGuard guard(device);
@@ -241,17 +246,6 @@ static void restore(DeviceIndex device, trz_pool *pool, const trz_pool_state *st
 		status = trz_pool_restore(heap_of(device), pool, state);
 	}
 	check_heap(status);
-}
-
-static void restore_noted(DeviceIndex device, trz_pool *pool, const trz_pool_state *state,
-                          std::shared_ptr<c10::GatheredContext> context)
-{
-	if (!history().on) {
-		restore(device, pool, state);
-		return;
-	}
-	Noted note(std::move(context));
-	restore(device, pool, state);
 }
 
 cca::CheckpointDelta Allocator::setCheckpointPoolState(DeviceIndex device, std::shared_ptr<cca::AllocatorState> state)
@@ -265,7 +259,7 @@ cca::CheckpointDelta Allocator::setCheckpointPoolState(DeviceIndex device, std::
 	auto context = history().gather(RecordContext::STATE);
 	Together hold;
 	delta.ptrs_freed = live(heap, pool);
-	restore_noted(device, pool, ours->state, context);
+	restore(device, pool, ours->state, context);
 	std::unordered_set<void *> dead(delta.ptrs_freed.begin(), delta.ptrs_freed.end());
 	for (void *ptr : live(heap, pool)) {
 		if (!dead.erase(ptr))
