@@ -154,7 +154,6 @@ struct world {
 	uint64_t seed, random, events;
 	/* decided by the seed */
 	uint64_t capacity, fill_target, lag, run_most;
-	uint64_t withheld;      /* of the capacity: what the device gives to nobody */
 	unsigned live_most, stream_count, actor_count, profiles[WORLD_PROFILES];
 	bool vmm, exportable, aided, graphs, faulty, shared, waits, peers;
 	bool refuses;                    /* the driver takes no call from host functions */
@@ -203,6 +202,9 @@ const char *world_open(struct world *w, uint64_t seed);
 
 /* Opens its heap, over the given driver or the world's watched one. */
 const char *world_open_heap(struct world *w, const trz_driver *driver);
+
+/* In one world of four: the last of the device, up to an eighth of it, to the byte, which it gives to nobody. */
+uint64_t world_withheld(const struct world *w);
 
 /* Lets all work run. */
 trz_status world_sync(struct world *w);

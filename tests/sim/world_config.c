@@ -69,8 +69,7 @@ static void choose_program(struct world *w)
 	w->dies = prng_mix(w->seed + 5) % 8 == 0 && !w->shared && !w->peers;
 }
 
-/* In one world of four: the last of the device, up to an eighth of it, to the byte. */
-static uint64_t withheld(const struct world *w)
+uint64_t world_withheld(const struct world *w)
 {
 	uint64_t drawn = prng_mix(w->seed + 2);
 	return drawn % 4 ? 0 : (drawn >> 2) % (w->capacity / 8);
@@ -78,12 +77,11 @@ static uint64_t withheld(const struct world *w)
 
 static sim_config machine(struct world *w)
 {
-	w->withheld = withheld(w);
 	return (sim_config){
 		.devices = w->peers ? 2 : 1,
 		.capacity = w->capacity,
 		.continue_on_violation = true,
-		.withheld = w->withheld,
+		.withheld = world_withheld(w),
 		.host_faults = prng_mix(w->seed + 4) % 2,
 		.no_vmm = !w->vmm && world_below(w, 2),
 		.lenient_rules = (w->waits ? 0 : SIM_RULE_SYNC_MAYBE) | (w->refuses ? 0 : SIM_RULE_HOST_CALLS),

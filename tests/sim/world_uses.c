@@ -53,7 +53,7 @@ static const char *must_fit(struct actor *a, uint64_t size, uint64_t alignment, 
 	size_t limit;
 	MUST(w, world_sync(w));
 	MUST(w, trz_get_limit(w->heap, &limit));
-	uint64_t most = align_down(w->capacity - w->withheld, GRANULE);
+	uint64_t most = align_down(w->capacity - world_withheld(w), GRANULE);
 	uint64_t room = limit && limit < most ? limit : most, touched = world_touched(w, true);
 	uint64_t need = align_up(max_u64(size, CELL + UNIT) + alignment, GRANULE) + GRANULE;
 	trz_status status = trz_alloc(w->heap, size, alignment, handle_of(w, stream), &p);

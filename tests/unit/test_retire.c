@@ -410,32 +410,6 @@ static void test_threads_with_many_streams(void **state)
 	rig_close(&r);
 }
 
-static void *visit_on_own_stream(void *arg)
-{
-	struct visitor *v = arg;
-	void *p = NULL;
-	v->status = trz_alloc(v->r->heap, 512, 0, (trz_stream)2, &p);
-	if (v->status == TRZ_OK)
-		v->status = trz_free(v->r->heap, p);
-	return NULL;
-}
-
-static void test_threads_that_come_and_go(void **state)
-{
-	(void)state;
-	struct rig r = rig_open(GIB(1), NULL);
-	for (unsigned i = 0; i < MORE_STREAMS; i++) {
-		struct visitor v = {.r = &r};
-		pthread_t thread;
-		assert_int_equal(pthread_create(&thread, NULL, visit_on_own_stream, &v), 0);
-		pthread_join(thread, NULL);
-		assert_ok(v.status);
-	}
-	rig_free(&r, rig_alloc(&r, 512, rig_stream(&r)));  /* an entry for another sort of stream */
-	rig_check(&r);
-	rig_close(&r);
-}
-
 static void *leave_a_block(void *arg)
 {
 	struct visitor *v = arg;
@@ -443,19 +417,44 @@ static void *leave_a_block(void *arg)
 	return NULL;
 }
 
+static void *visit_on_own_stream(void *arg)
+{
+	struct visitor *v = arg;
+	leave_a_block(v);
+	if (v->status == TRZ_OK)
+		v->status = trz_free(v->r->heap, v->left);
+	return NULL;
+}
+
+/* A thread that does this and ends. */
+static struct visitor come_and_end(struct rig *r, void *(*visits)(void *))
+{
+	struct visitor v = {.r = r};
+	pthread_t thread;
+	assert_int_equal(pthread_create(&thread, NULL, visits, &v), 0);
+	pthread_join(thread, NULL);
+	assert_ok(v.status);
+	return v;
+}
+
+static void test_threads_that_come_and_go(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	for (unsigned i = 0; i < MORE_STREAMS; i++)
+		come_and_end(&r, visit_on_own_stream);
+	rig_free(&r, rig_alloc(&r, 512, rig_stream(&r)));  /* an entry for another sort of stream */
+	rig_check(&r);
+	rig_close(&r);
+}
+
 /* Threads that hand their blocks over and end. What others free in their streams, no poll of theirs sees pass. */
 static void test_threads_that_leave_blocks(void **state)
 {
 	(void)state;
 	struct rig r = rig_open(GIB(1), NULL);
-	for (unsigned i = 0; i < MORE_STREAMS; i++) {
-		struct visitor v = {.r = &r};
-		pthread_t thread;
-		assert_int_equal(pthread_create(&thread, NULL, leave_a_block, &v), 0);
-		pthread_join(thread, NULL);
-		assert_ok(v.status);
-		assert_ok(trz_free(r.heap, v.left));
-	}
+	for (unsigned i = 0; i < MORE_STREAMS; i++)
+		rig_free(&r, come_and_end(&r, leave_a_block).left);
 	rig_check(&r);
 	rig_close(&r);
 }
