@@ -492,13 +492,25 @@ static trz_status await_nodes(struct node *nodes, unsigned count, struct ending 
 	return status;
 }
 
+/* The environment's MASTER_PORT, else a free one. */
+static trz_status choose_port(unsigned *port)
+{
+	const char *text = getenv("MASTER_PORT");
+	char *end = NULL;
+	unsigned long given = text && *text ? strtoul(text, &end, 10) : free_port();
+	if (end && (*text < '0' || *text > '9' || *end || given == 0 || given > UINT16_MAX))
+		return trz_fail(TRZ_ERROR_BAD_INPUT, "MASTER_PORT: '%s' is not a port from 1 to %d; unset it, and a free one "
+		                "is chosen", text, UINT16_MAX);
+	*port = (unsigned)given;
+	return TRZ_OK;
+}
+
 static trz_status start_nodes(const struct program_params *p, const struct changes *c, const struct places *places,
                               struct ending *ending)
 {
-	const char *text = getenv("MASTER_PORT");
-	unsigned started = 0, port = text && atoi(text) > 0 ? (unsigned)atoi(text) : free_port();
+	unsigned started = 0, port = 0;
 	struct node nodes[MOST_NODES];
-	trz_status status = TRZ_OK;
+	trz_status status = choose_port(&port);
 	while (status == TRZ_OK && started < places->nodes) {
 		status = start_node(p, c, places, started, port, &nodes[started]);
 		started += status == TRZ_OK;

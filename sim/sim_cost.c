@@ -145,13 +145,16 @@ static int read_entry(void *user, const char *section, const char *name, const c
 struct source {
 	FILE *file;
 	unsigned lines_left;
+	bool too_long;
 };
 
 static char *next_line(char *to, int room, void *stream)
 {
 	struct source *from = stream;
-	if (from->lines_left == 0)
+	if (from->lines_left == 0) {
+		from->too_long = getc(from->file) != EOF;
 		return NULL;
+	}
 	from->lines_left--;
 	return fgets(to, room, from->file);
 }
@@ -165,7 +168,7 @@ static int read_file(const char *name, struct reading *r)
 	struct source from = {.file = file, .lines_left = LINES_MOST};
 	errno = 0;
 	int line = ini_parse_stream(next_line, &from, read_entry, r), error = ferror(file) ? errno : 0;
-	if (from.lines_left == 0)
+	if (from.too_long)
 		error = EFBIG;
 	fclose(file);
 	errno = error;

@@ -212,6 +212,10 @@ class Program(Case):
         self.assert_fails("no cost table: it has no entry", "costs", self.file("empty.ini", b""))
         self.assert_fails("/dev/zero is neither shipped", "costs", "/dev/zero")
         self.assertIn("File too large", self.err)
+        table = (SOURCE / "sim" / "costs" / "a100.ini").read_bytes()
+        longest = table + b"\n" * (10000 - table.count(b"\n"))
+        self.run_cli("costs", self.file("longest.ini", longest))
+        self.assert_fails("File too large", "costs", self.file("too_long.ini", longest + b"\n"))
         self.assert_fails("'3MiB' is not a multiple of 2MiB", "costs", "--size", "3MiB")
 
 

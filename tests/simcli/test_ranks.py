@@ -500,6 +500,13 @@ class Ranks(unittest.TestCase):
                                                      for i in range(3)])
         self.assertEqual(len({port for row in rows for port in row[7:]}), 1)
 
+    def test_a_port_that_is_none(self):
+        for port in ("0", "65536", "80x", "-1", "port"):
+            done = subprocess.run([CLI, "sim", "--nodes=2", "--", "true"], stderr=subprocess.PIPE, text=True,
+                                  env=os.environ | {"MASTER_PORT": port}, check=False)
+            self.assertEqual(done.returncode, 2, port)
+            self.assertIn(f"MASTER_PORT: '{port}' is not a port from 1 to 65535", done.stderr)
+
     def test_a_node_that_fails_ends_the_others(self):
         done = subprocess.run([CLI, "sim", "--nodes=2", "--", "sh", "-c", "[ {node} = 0 ] && exec sleep 90; exit 3"],
                               stderr=subprocess.PIPE, timeout=80, check=False)
