@@ -187,6 +187,7 @@ bool meta_open(struct meta *m)
 {
 	m->chunks = NULL;
 	atomic_init(&m->bytes, 0);
+	atomic_init(&m->refused, 0);
 	spinlock_init(&m->lock);
 	return host_open(m);
 }
@@ -204,8 +205,10 @@ void meta_close(struct meta *m)
 void *meta_alloc(struct meta *m, size_t size)
 {
 	struct meta_chunk *c = host_alloc(m, sizeof *c + size);
-	if (!c)
+	if (!c) {
+		atomic_fetch_add_explicit(&m->refused, 1, memory_order_relaxed);
 		return NULL;
+	}
 	c->size = size;
 	spinlock_take(&m->lock);
 	c->next = m->chunks;

@@ -22,6 +22,7 @@ struct meta_chunk;
 struct meta {
 	struct host *host;            /* where its memory comes from; NULL: libc's malloc */
 	_Atomic uint64_t bytes;       /* bytes allocated now, the statistic metadata_bytes */
+	_Atomic uint64_t refused;     /* requests for which the host had no memory */
 	struct meta_chunk *chunks;    /* every allocation, for meta_close; guarded by `lock` */
 	struct spinlock lock;
 };

@@ -120,7 +120,22 @@ trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 	if (covered)
 		heap_await_recorders(h, s);
 	atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);  /* then its entry can be reused */
-	return covered ? TRZ_OK : TRZ_ERROR_DRIVER;
+	if (!covered)
+		return driver_is_dead(&h->driver) ? TRZ_ERROR_CONTEXT_DEAD : TRZ_ERROR_DRIVER;
+	return TRZ_OK;
+}
+
+void heap_end_given(trz_heap *h, struct pending **link, struct pending *p)
+{
+	trz_event event = p->event;
+	heap_lock(h);
+	while (*link != p)  /* others are put in front meanwhile */
+		link = &(*link)->next;
+	*link = p->next;
+	heap_end_pending_locked(h, p);
+	atomic_fetch_sub_explicit(&h->given_count, 1, memory_order_relaxed);
+	heap_unlock(h);
+	heap_destroy_event(h, event);
 }
 
 /* Queries the events that came with frees. */
@@ -134,21 +149,10 @@ static void collect_given(trz_heap *h)
 		heap_unlock(h);
 		if (!p)
 			return;
-		trz_event event = p->event;
-		trz_status status = driver_event_query(&h->driver, h->driver.context, event);
-		heap_lock(h);
-		while (*link != p)  /* others are put in front meanwhile */
-			link = &(*link)->next;
-		if (status == TRZ_OK) {
-			*link = p->next;
-			heap_end_pending_locked(h, p);
-			atomic_fetch_sub_explicit(&h->given_count, 1, memory_order_relaxed);
-		} else {
+		if (driver_event_query(&h->driver, h->driver.context, p->event) == TRZ_OK)
+			heap_end_given(h, link, p);
+		else
 			link = &p->next;
-		}
-		heap_unlock(h);
-		if (status == TRZ_OK)
-			heap_destroy_event(h, event);
 	}
 }
 

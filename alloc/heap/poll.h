@@ -33,6 +33,10 @@ static inline bool heap_poll_is_wanted(const trz_heap *h)
  * poll or a later one finds them passed. */
 void heap_poll_all(trz_heap *h);
 
+/* Ends what was freed with an event, which has completed, and destroys the event. `link` is that of the entry, or of
+ * one before it. */
+void heap_end_given(trz_heap *h, struct pending **link, struct pending *p);
+
 /* Retires a stream whose handle is about to die: covers its newest ticket by an event now; none is recorded on it
  * afterwards. */
 trz_status heap_retire_stream(trz_heap *h, trz_stream handle);

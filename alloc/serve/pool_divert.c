@@ -20,7 +20,7 @@ static trz_status same_capture(trz_heap *h, const struct diversion *d, const str
 		return TRZ_OK;
 	trz_status status = driver_stream_capture(&h->driver, h->driver.context, d->stream, &other.status, &other.id);
 	*same = status == TRZ_OK && other.status != TRZ_CAPTURE_NONE && other.id == capture->id;
-	return status;
+	return status == TRZ_OK ? TRZ_OK : heap_stream_not_asked(d->stream, status);
 }
 
 static trz_status ask(trz_heap *h, const struct diversion *d, trz_stream stream, const struct capture *capture,

@@ -21,9 +21,11 @@ static trz_status ask_capture(trz_heap *h, struct stream *s, trz_stream stream, 
                               struct capture *capture)
 {
 	trz_status status = heap_capture_asked(h, s, stream, asked, capture);
-	if (status == TRZ_OK && !is_legacy(stream))
+	if (status != TRZ_OK)
+		return heap_stream_not_asked(stream, status);
+	if (!is_legacy(stream))
 		heap_see_capture(h, s, capture);
-	return status;
+	return TRZ_OK;
 }
 
 /* Asks the driver for capture and id, as heap_ask_stream does, before it takes any lock. Under the lock of the stream's

@@ -440,6 +440,7 @@ trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct 
 	HEAP_GROWTH_LOCKED(h);
 	assert(d->bytes > 0 && oom_is_want_of_memory(refused));
 	struct climb c = {.heap = h, .demand = d};
+	uint64_t starved = atomic_load_explicit(&h->meta.refused, memory_order_relaxed);
 	if (oom_is_hopeless(h, d->bytes, &refused))
 		return oom_report(h, d, refused);
 	counter_add(&h->counters.num_alloc_retries, 1);
@@ -461,6 +462,8 @@ trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct 
 	*out = search_large(h, d);
 	if (*out)
 		return TRZ_OK;
+	if (atomic_load_explicit(&h->meta.refused, memory_order_relaxed) != starved)
+		return meta_exhausted();  /* what stays where it is might have moved, or gone, with host memory */
 	return refused == TRZ_ERROR_ADDRESS_SPACE ? refused : report(&c, refused);
 }
 

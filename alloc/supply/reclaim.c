@@ -641,12 +641,18 @@ static trz_status wait_for_stream(trz_heap *h, struct stream *s)
 	return status == TRZ_OK && t->recorded < ticket_newest(t) ? why_uncovered(h, s) : status;
 }
 
-/* Waits for the events that came with frees; the next poll finds them completed. */
+/* Waits for the events that came with frees, and ends what they decide about. */
 static trz_status wait_for_given(trz_heap *h)
 {
 	trz_status worst = TRZ_OK;
-	for (const struct pending *p = h->given; p; p = p->next)
-		worst = worse(worst, driver_event_sync(&h->driver, h->driver.context, p->event));
+	for (struct pending **link = &h->given, *p; (p = *link);) {
+		trz_status status = driver_event_sync(&h->driver, h->driver.context, p->event);
+		worst = worse(worst, status);
+		if (status == TRZ_OK)
+			heap_end_given(h, link, p);
+		else
+			link = &p->next;
+	}
 	return worst;
 }
 
