@@ -1,49 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scenarios, and the checks after a disturbance.
+ * Opening, growth, gathering, the ladder, dedicated and shared memory, pools, frees, trims, closing.
  */
-#include "scenario.h"
-
-#include <stdio.h>
 #include <unistd.h>
 
-#include "accounts.h"
 #include "error.h"
-
-static trz_status alloc_one(struct stage *g, size_t size, trz_stream stream)
-{
-	g->p = g;
-	trz_status status = trz_alloc(g->rig.heap, size, 0, stream, &g->p);
-	if (status != TRZ_OK)
-		assert_null(g->p);
-	return status;
-}
-
-/* Allocates and uses. */
-static void *take(struct stage *g, size_t size, trz_stream stream)
-{
-	void *p = rig_alloc(&g->rig, size, stream);
-	assert_ok(sim_stamp(g->rig.s, g->rig.c, stream, (trz_addr)p, size, size));
-	return p;
-}
-
-static void hold(struct stage *g, size_t size, trz_stream stream)
-{
-	assert_true(g->count < STAGE_BLOCKS);
-	g->held[g->count++] = take(g, size, stream);
-}
-
-/* Frees every second of what is held. */
-static void perforate(struct stage *g)
-{
-	size_t kept = 0;
-	for (size_t i = 0; i < g->count; i++)
-		if (i % 2)
-			rig_free(&g->rig, g->held[i]);
-		else
-			g->held[kept++] = g->held[i];
-	g->count = kept;
-}
+#include "scenario.h"
 
 /* ---- preparations ---------------------------------------------------------------------------------- */
 
@@ -54,44 +16,30 @@ static void nothing(struct stage *g)
 
 static void one_of_each(struct stage *g)
 {
-	hold(g, 700, g->a);
-	hold(g, MIB(20), g->a);
-}
-
-static void scattered(struct stage *g)
-{
-	for (int i = 0; i < 24; i++)
-		hold(g, MIB(16), g->a);
-	perforate(g);
+	stage_hold(g, 700, g->a);
+	stage_hold(g, MIB(20), g->a);
 }
 
 static void scattered_and_last(struct stage *g)
 {
-	scattered(g);
-	hold(g, MIB(20), g->a);
-}
-
-static void scattered_and_done(struct stage *g)
-{
-	scattered(g);
-	rig_sync(&g->rig);
+	stage_scatter(g);
+	stage_hold(g, MIB(20), g->a);
 }
 
 /* Tiles have moved away, and beside one of the holes, in which they are still mapped, memory is free. */
 static void a_hole_beside_free_memory(struct stage *g)
 {
-	scattered_and_done(g);
-	hold(g, MIB(100), g->a);
-	rig_free(&g->rig, g->held[1]);
-	g->held[1] = g->held[--g->count];
+	stage_scatter_and_wait(g);
+	stage_hold(g, MIB(100), g->a);
+	stage_drop(g, 1);
 	rig_sync(&g->rig);
 }
 
 /* Free memory that another stream has done with. */
 static void another_streams(struct stage *g)
 {
-	hold(g, 700, g->b);
-	scattered_and_done(g);
+	stage_hold(g, 700, g->b);
+	stage_scatter_and_wait(g);
 }
 
 /* Nearly full, most of it free, but in the wrong places: in blocks, in empty slabs, and on another stream. */
@@ -99,30 +47,30 @@ static void nearly_full(struct stage *g)
 {
 	static void *slots[1300];
 	for (int i = 0; i < 8; i++)
-		hold(g, MIB(8), g->a);
+		stage_hold(g, MIB(8), g->a);
 	for (size_t i = 0; i < LENGTH(slots); i++)
 		slots[i] = rig_alloc(&g->rig, KIB(30), i % 3 ? g->a : g->b);
-	perforate(g);
+	stage_perforate(g);
 	for (size_t i = 0; i < LENGTH(slots); i++)
 		rig_free(&g->rig, slots[i]);
 	rig_order(&g->rig, g->a, g->b);
-	assert_ok(trz_free_on(g->rig.heap, take(g, 600, g->a), g->b));
+	assert_ok(trz_free_on(g->rig.heap, stage_take(g, 600, g->a), g->b));
 	rig_sync(&g->rig);
 }
 
 static void held_block(struct stage *g)
 {
-	g->p = take(g, MIB(30), g->a);
+	g->p = stage_take(g, MIB(30), g->a);
 }
 
 static void held_slot(struct stage *g)
 {
-	g->p = take(g, 700, g->a);
+	g->p = stage_take(g, 700, g->a);
 }
 
 static void held_block_beside_another_stream(struct stage *g)
 {
-	hold(g, 700, g->b);
+	stage_hold(g, 700, g->b);
 	held_block(g);
 	rig_order(&g->rig, g->a, g->b);
 }
@@ -138,7 +86,7 @@ static void passed_on_another_stream(struct stage *g)
 
 static void held_slot_beside_another_stream(struct stage *g)
 {
-	hold(g, 700, g->b);
+	stage_hold(g, 700, g->b);
 	held_slot(g);
 	rig_order(&g->rig, g->a, g->b);
 }
@@ -167,7 +115,7 @@ static void held_slot_with_completed_event(struct stage *g)
 static void freed_in_use(struct stage *g)
 {
 	for (int i = 0; i < 3; i++)
-		hold(g, MIB(20), i % 2 ? g->b : g->a);
+		stage_hold(g, MIB(20), i % 2 ? g->b : g->a);
 	for (size_t i = 0; i < g->count; i++)
 		rig_free(&g->rig, g->held[i]);
 	g->count = 0;
@@ -185,10 +133,10 @@ static void ignore_notice(void *user, trz_map_event event, void *address, size_t
 static void used_up(struct stage *g)
 {
 	another_streams(g);
-	hold(g, MIB(60), g->a);
+	stage_hold(g, MIB(60), g->a);
 	held_slot_beside_another_stream(g);
 	assert_ok(trz_free_on(g->rig.heap, g->p, g->b));
-	rig_free(&g->rig, take(g, KIB(20), g->a));
+	rig_free(&g->rig, stage_take(g, KIB(20), g->a));
 	rig_sync(&g->rig);
 	g->p = NULL;
 }
@@ -208,7 +156,7 @@ static void a_kept_tile(struct stage *g)
 static void full_of_kept_tiles(struct stage *g)
 {
 	a_kept_tile(g);
-	rig_free(&g->rig, take(g, MIB(30), g->b));
+	rig_free(&g->rig, stage_take(g, MIB(30), g->b));
 	rig_sync(&g->rig);
 }
 
@@ -217,7 +165,9 @@ static void held_exportable(struct stage *g)
 	trz_alloc_params params = {
 		.struct_size = sizeof params, .size = MIB(4), .stream = g->a, .flags = TRZ_ALLOC_SHARE_FD};
 	one_of_each(g);
-	assert_ok(trz_alloc_with(g->rig.heap, &params, &g->held[g->count++]));
+	void *p;
+	assert_ok(trz_alloc_with(g->rig.heap, &params, &p));
+	stage_keep(g, p, 0);
 }
 
 static int shared_fd;
@@ -238,7 +188,7 @@ static size_t shared_tile_count;
 static void a_packed_block(struct stage *g)
 {
 	one_of_each(g);
-	hold(g, MIB(5), g->a);
+	stage_hold(g, MIB(5), g->a);
 }
 
 static void tiles_exported(struct stage *g)
@@ -315,7 +265,9 @@ enum { LATER = 200 }; /* allocations after the checkpoint */
 
 static void hold_of_pool(struct stage *g, size_t size, trz_stream stream)
 {
-	assert_ok(trz_pool_alloc(g->rig.heap, pool, size, 0, stream, &g->held[g->count++]));
+	void *p;
+	assert_ok(trz_pool_alloc(g->rig.heap, pool, size, 0, stream, &p));
+	stage_keep(g, p, 0);
 }
 
 /* A pool that two streams use, both kinds of memory, held and free. */
@@ -325,7 +277,7 @@ static void a_pool(struct stage *g)
 	assert_ok(trz_pool_create(g->rig.heap, &pool));
 	for (int i = 0; i < 12; i++)
 		hold_of_pool(g, i % 3 ? MIB(1) : 3000, i % 2 ? g->a : g->b);
-	perforate(g);
+	stage_perforate(g);
 	rig_sync(&g->rig);
 }
 
@@ -350,7 +302,7 @@ static void a_pinned_pool(struct stage *g)
 	assert_ok(sim_capture_end(g->rig.s, g->rig.c, g->a, &graph));
 	assert_ok(trz_pool_end(g->rig.heap, pool));
 	assert_ok(sim_graph_destroy(g->rig.s, g->rig.c, graph));
-	hold(g, 100, g->b);
+	stage_hold(g, 100, g->b);
 }
 
 static void a_checkpoint(struct stage *g)
@@ -371,9 +323,9 @@ static void used_up_with_notices(struct stage *g)
 /* So many recorded events that the next allocation asks for them. */
 static void a_long_queue(struct stage *g)
 {
-	hold(g, 700, g->b);
+	stage_hold(g, 700, g->b);
 	for (int i = 0; i < 240; i++)
-		rig_free(&g->rig, take(g, MIB(3), g->a));
+		rig_free(&g->rig, stage_take(g, MIB(3), g->a));
 }
 
 /* ---- operations ------------------------------------------------------------------------------------ */
@@ -392,7 +344,7 @@ static trz_status open_heap(struct stage *g)
 
 static trz_status alloc_small(struct stage *g)
 {
-	return alloc_one(g, 1000, g->a);
+	return stage_alloc(g, 1000, g->a);
 }
 
 /* The pool does not outlive the graph. */
@@ -402,7 +354,7 @@ static trz_status alloc_captured(struct stage *g)
 	trz_status status = trz_pool_begin_capture(g->rig.heap, pool, g->a);
 	if (status == TRZ_OK) {
 		assert_ok(sim_capture_begin(g->rig.s, g->rig.c, g->a, TRZ_CAPTURE_RELAXED));
-		status = alloc_one(g, MIB(3), g->a);
+		status = stage_alloc(g, MIB(3), g->a);
 		assert_ok(sim_capture_end(g->rig.s, g->rig.c, g->a, &graph));
 		assert_ok(sim_graph_destroy(g->rig.s, g->rig.c, graph));
 		assert_ok(trz_pool_end(g->rig.heap, pool));
@@ -413,12 +365,12 @@ static trz_status alloc_captured(struct stage *g)
 
 static trz_status alloc_large(struct stage *g)
 {
-	return alloc_one(g, MIB(33), g->a);
+	return stage_alloc(g, MIB(33), g->a);
 }
 
 static trz_status alloc_legacy(struct stage *g)
 {
-	return alloc_one(g, MIB(3), NULL);
+	return stage_alloc(g, MIB(3), NULL);
 }
 
 static trz_status alloc_dedicated_of(struct stage *g, size_t size, trz_stream stream)
@@ -458,27 +410,27 @@ static trz_status alloc_aligned(struct stage *g)
 
 static trz_status alloc_gathering(struct stage *g)
 {
-	return alloc_one(g, MIB(100), g->a);
+	return stage_alloc(g, MIB(100), g->a);
 }
 
 static trz_status alloc_beside(struct stage *g)
 {
-	return alloc_one(g, MIB(30), g->a);
+	return stage_alloc(g, MIB(30), g->a);
 }
 
 static trz_status alloc_on_the_other(struct stage *g)
 {
-	return alloc_one(g, MIB(100), g->b);
+	return stage_alloc(g, MIB(100), g->b);
 }
 
 static trz_status alloc_last(struct stage *g)
 {
-	return alloc_one(g, MIB(72), g->a);
+	return stage_alloc(g, MIB(72), g->a);
 }
 
 static trz_status alloc_too_much(struct stage *g)
 {
-	return alloc_one(g, MIB(200), g->a);
+	return stage_alloc(g, MIB(200), g->a);
 }
 
 static trz_status free_it(struct stage *g)
@@ -598,7 +550,7 @@ static trz_status alloc_diverted(struct stage *g)
 	trz_status status = trz_pool_begin(g->rig.heap, pool, NULL, NULL);
 	if (status != TRZ_OK)
 		return status;
-	status = alloc_one(g, MIB(33), g->a);
+	status = stage_alloc(g, MIB(33), g->a);
 	assert_ok(trz_pool_end(g->rig.heap, pool));
 	return status;
 }
@@ -636,7 +588,7 @@ static trz_status poll_heap(struct stage *g)
 
 static trz_status alloc_most(struct stage *g)
 {
-	return alloc_one(g, MIB(40), g->a);
+	return stage_alloc(g, MIB(40), g->a);
 }
 
 static trz_status look(struct stage *g)
@@ -661,143 +613,91 @@ static trz_status close_heap(struct stage *g)
 	return trz_close(heap);
 }
 
-const struct scenario scenarios[] = {
-	{"open", GIB(1), NULL, NULL, open_heap, NULL, false},
-	{"first allocation, small", GIB(1), NULL, nothing, alloc_small, "path_slot", false},
-	{"first allocation, large", GIB(1), NULL, nothing, alloc_large, "path_extend", false},
-	{"first allocation, aligned", GIB(1), NULL, nothing, alloc_aligned, "path_extend", false},
-	{"first allocation of the legacy stream", GIB(1), NULL, one_of_each, alloc_legacy, "stream.current", false},
-	{"extend", GIB(1), NULL, one_of_each, alloc_large, "path_extend", false},
-	{"extend by many tiles", GIB(1), "tile_size:2MiB,tile_size_max:2MiB", one_of_each, alloc_large, "path_extend",
-     false},
-	{"gather", GIB(1), NULL, scattered_and_done, alloc_gathering, "path_gather", true},
-	{"gather what has yet to pass", GIB(1), NULL, scattered, alloc_gathering, "path_gather", true},
-	{"gather what another stream has done with", GIB(1), NULL, another_streams, alloc_on_the_other, "path_gather",
-     true},
-	{"lay a part of a hole anew", GIB(1), NULL, a_hole_beside_free_memory, alloc_beside, "path_refill", true},
-	{"climb the ladder", MIB(128), NULL, nearly_full, alloc_last, "num_alloc_retries", true},
-	{"climb the ladder in vain", MIB(128), NULL, nearly_full, alloc_too_much, "num_ooms", false},
-	{"allocate with a long queue of events", GIB(1), "event_bytes:0", a_long_queue, alloc_small,
-     "driver_calls.event_query", false},
-	{"a tile of its own", GIB(1), NULL, one_of_each, alloc_dedicated, "path_dedicated", true},
-	{"a kept tile of another stream", GIB(1), NULL, a_kept_tile, alloc_dedicated_of_another, "path_dedicated", true},
-	{"a tile of its own on a full device", MIB(128), NULL, full_of_kept_tiles, alloc_dedicated_last, "rung_trim", true},
-	{"packed memory on a device full of kept tiles", MIB(128), NULL, full_of_kept_tiles, alloc_last, "rung_dedicated",
-     true},
-	{"export, free, end the export", GIB(1), NULL, held_exportable, export_it, "exported_bytes.peak", true},
-	{"export tiles, free, end the exports", GIB(1), "tile_size:2MiB,tile_size_max:2MiB", a_packed_block, export_tiles,
-     "exported_bytes.peak", true},
-	{"import tiles and free", GIB(1), "tile_size:2MiB,tile_size_max:2MiB", tiles_exported, import_tiles_and_free,
-     "imported_bytes.peak", true},
-	{"trim with freed imported tiles", GIB(1), "tile_size:2MiB,tile_size_max:2MiB", freed_imported_tiles, trim_all,
-     "driver_calls.unmap", true},
-	{"enable a peer", GIB(1), NULL, used_up, enable_peer, "driver_calls.set_access", true},
-	{"allocate where it was", GIB(1), NULL, passed_on_another_stream, alloc_where_it_was, "driver_calls.event_query",
-     false},
-	{"grow in place", GIB(1), NULL, one_of_each, grow_it, "path_grow", true},
-	{"grow in place by gathering", GIB(1), "slack_per_mille:0", scattered_and_last, grow_it, "path_gather", true},
-	{"import and free", GIB(1), NULL, held_and_exported, import_and_free, "imported_bytes.peak", true},
-	{"trim with a freed import", GIB(1), NULL, freed_import, trim_all, "driver_calls.unmap", true},
-	{"close with a freed import", GIB(1), NULL, freed_import, close_heap, NULL, true},
-	{"allocate of a new pool", GIB(1), NULL, one_of_each, alloc_of_a_new_pool, NULL, false},
-	{"a diverted allocation", GIB(1), NULL, a_pool, alloc_diverted, NULL, false},
-	{"an allocation in a capture", GIB(1), "event_bytes:0", a_pool_in_use, alloc_captured,
-     "driver_calls.event_record", false},
-	{"the end of a pool", GIB(1), NULL, a_pool, end_pool, NULL, false},
-	{"the end of a pinned pool", GIB(1), NULL, a_pinned_pool, end_pool, "driver_calls.context_record", false},
-	{"restore a checkpoint", GIB(1), NULL, a_checkpoint, restore, NULL, false},
-	{"free a block", GIB(1), NULL, held_block, free_it, NULL, false},
-	{"free a slot", GIB(1), NULL, held_slot, free_it, NULL, false},
-	{"free a block, two streams", GIB(1), "event_bytes:0", held_block_beside_another_stream, free_it,
-     "driver_calls.event_record", false},
-	{"free a slot, two streams", GIB(1), NULL, held_slot_beside_another_stream, free_it, NULL, false},
-	{"free a block on another stream", GIB(1), "event_bytes:0", held_block_beside_another_stream, free_on_the_other,
-     "driver_calls.event_record", false},
-	{"free a slot on another stream", GIB(1), NULL, held_slot_beside_another_stream, free_on_the_other, "pending.peak",
-     false},
-	{"free a block after an event", GIB(1), NULL, held_block_with_event, free_after_it, "pending.peak", false},
-	{"free a slot after a completed event", GIB(1), NULL, held_slot_with_completed_event, free_after_it,
-     "driver_calls.event_destroy", false},
-	{"trim", GIB(1), NULL, used_up, trim_all, "num_device_free", false},
-	{"trim with notices", GIB(1), NULL, used_up_with_notices, trim_all, "num_device_free", false},
-	{"poll past a threshold", GIB(1), "trim_threshold:1MiB", used_up, poll_heap, "bytes_decayed", false},
-	{"allocate once", GIB(1), "no_cache:on", one_of_each, alloc_large, "path_dedicated", false},
-	{"allocate before a guard", GIB(1), "guard:on", one_of_each, alloc_large, "path_dedicated", true},
-	{"wait for memory that serves once", MIB(64), "unmap_on_free:on", freed_in_use, alloc_most, "waits_of_host", true},
-	{"query, limit, statistics, check", GIB(1), NULL, one_of_each, look, NULL, false},
-	{"close", GIB(1), NULL, used_up, close_heap, NULL, false},
+static const struct scenario list[] = {
+	{.name = "open", .run = open_heap},
+	{.name = "first allocation, small", .prepare = nothing, .run = alloc_small, .shows = "path_slot"},
+	{.name = "first allocation, large", .prepare = nothing, .run = alloc_large, .shows = "path_extend"},
+	{.name = "first allocation, aligned", .prepare = nothing, .run = alloc_aligned, .shows = "path_extend"},
+	{.name = "first allocation of the legacy stream", .prepare = one_of_each, .run = alloc_legacy,
+	 .shows = "stream.current"},
+	{.name = "extend", .prepare = one_of_each, .run = alloc_large, .shows = "path_extend"},
+	{.name = "extend by many tiles", .conf = "tile_size:2MiB,tile_size_max:2MiB", .prepare = one_of_each,
+	 .run = alloc_large, .shows = "path_extend"},
+	{.name = "gather", .prepare = stage_scatter_and_wait, .run = alloc_gathering, .shows = "path_gather",
+	 .vmm_only = true},
+	{.name = "gather what has yet to pass", .prepare = stage_scatter, .run = alloc_gathering, .shows = "path_gather",
+	 .vmm_only = true},
+	{.name = "gather what another stream has done with", .prepare = another_streams, .run = alloc_on_the_other,
+	 .shows = "path_gather", .vmm_only = true},
+	{.name = "lay a part of a hole anew", .prepare = a_hole_beside_free_memory, .run = alloc_beside,
+	 .shows = "path_refill", .vmm_only = true},
+	{.name = "climb the ladder", .capacity = MIB(128), .prepare = nearly_full, .run = alloc_last,
+	 .shows = "num_alloc_retries", .vmm_only = true},
+	{.name = "climb the ladder in vain", .capacity = MIB(128), .prepare = nearly_full, .run = alloc_too_much,
+	 .shows = "num_ooms", .expected = TRZ_ERROR_OUT_OF_MEMORY},
+	{.name = "allocate with a long queue of events", .conf = "event_bytes:0", .prepare = a_long_queue,
+	 .run = alloc_small, .shows = "driver_calls.event_query"},
+	{.name = "a tile of its own", .prepare = one_of_each, .run = alloc_dedicated, .shows = "path_dedicated",
+	 .vmm_only = true},
+	{.name = "a kept tile of another stream", .prepare = a_kept_tile, .run = alloc_dedicated_of_another,
+	 .shows = "path_dedicated", .vmm_only = true},
+	{.name = "a tile of its own on a full device", .capacity = MIB(128), .prepare = full_of_kept_tiles,
+	 .run = alloc_dedicated_last, .shows = "rung_trim", .vmm_only = true},
+	{.name = "packed memory on a device full of kept tiles", .capacity = MIB(128), .prepare = full_of_kept_tiles,
+	 .run = alloc_last, .shows = "rung_dedicated", .vmm_only = true},
+	{.name = "export, free, end the export", .prepare = held_exportable, .run = export_it,
+	 .shows = "exported_bytes.peak", .vmm_only = true},
+	{.name = "export tiles, free, end the exports", .conf = "tile_size:2MiB,tile_size_max:2MiB",
+	 .prepare = a_packed_block, .run = export_tiles, .shows = "exported_bytes.peak", .vmm_only = true},
+	{.name = "import tiles and free", .conf = "tile_size:2MiB,tile_size_max:2MiB", .prepare = tiles_exported,
+	 .run = import_tiles_and_free, .shows = "imported_bytes.peak", .vmm_only = true},
+	{.name = "trim with freed imported tiles", .conf = "tile_size:2MiB,tile_size_max:2MiB",
+	 .prepare = freed_imported_tiles, .run = trim_all, .shows = "driver_calls.unmap", .vmm_only = true},
+	{.name = "enable a peer", .prepare = used_up, .run = enable_peer, .shows = "driver_calls.set_access",
+	 .vmm_only = true},
+	{.name = "allocate where it was", .prepare = passed_on_another_stream, .run = alloc_where_it_was,
+	 .shows = "driver_calls.event_query"},
+	{.name = "grow in place", .prepare = one_of_each, .run = grow_it, .shows = "path_grow", .vmm_only = true},
+	{.name = "grow in place by gathering", .conf = "slack_per_mille:0", .prepare = scattered_and_last, .run = grow_it,
+	 .shows = "path_gather", .vmm_only = true},
+	{.name = "import and free", .prepare = held_and_exported, .run = import_and_free, .shows = "imported_bytes.peak",
+	 .vmm_only = true},
+	{.name = "trim with a freed import", .prepare = freed_import, .run = trim_all, .shows = "driver_calls.unmap",
+	 .vmm_only = true},
+	{.name = "close with a freed import", .prepare = freed_import, .run = close_heap, .vmm_only = true},
+	{.name = "allocate of a new pool", .prepare = one_of_each, .run = alloc_of_a_new_pool},
+	{.name = "a diverted allocation", .prepare = a_pool, .run = alloc_diverted},
+	{.name = "an allocation in a capture", .conf = "event_bytes:0", .prepare = a_pool_in_use, .run = alloc_captured,
+	 .shows = "driver_calls.event_record"},
+	{.name = "the end of a pool", .prepare = a_pool, .run = end_pool},
+	{.name = "the end of a pinned pool", .prepare = a_pinned_pool, .run = end_pool,
+	 .shows = "driver_calls.context_record"},
+	{.name = "restore a checkpoint", .prepare = a_checkpoint, .run = restore},
+	{.name = "free a block", .prepare = held_block, .run = free_it},
+	{.name = "free a slot", .prepare = held_slot, .run = free_it},
+	{.name = "free a block, two streams", .conf = "event_bytes:0", .prepare = held_block_beside_another_stream,
+	 .run = free_it, .shows = "driver_calls.event_record"},
+	{.name = "free a slot, two streams", .prepare = held_slot_beside_another_stream, .run = free_it},
+	{.name = "free a block on another stream", .conf = "event_bytes:0", .prepare = held_block_beside_another_stream,
+	 .run = free_on_the_other, .shows = "driver_calls.event_record"},
+	{.name = "free a slot on another stream", .prepare = held_slot_beside_another_stream, .run = free_on_the_other,
+	 .shows = "pending.peak"},
+	{.name = "free a block after an event", .prepare = held_block_with_event, .run = free_after_it,
+	 .shows = "pending.peak"},
+	{.name = "free a slot after a completed event", .prepare = held_slot_with_completed_event, .run = free_after_it,
+	 .shows = "driver_calls.event_destroy"},
+	{.name = "trim", .prepare = used_up, .run = trim_all, .shows = "num_device_free"},
+	{.name = "trim with notices", .prepare = used_up_with_notices, .run = trim_all, .shows = "num_device_free"},
+	{.name = "poll past a threshold", .conf = "trim_threshold:1MiB", .prepare = used_up, .run = poll_heap,
+	 .shows = "bytes_decayed"},
+	{.name = "allocate once", .conf = "no_cache:on", .prepare = one_of_each, .run = alloc_large,
+	 .shows = "path_dedicated"},
+	{.name = "allocate before a guard", .conf = "guard:on", .prepare = one_of_each, .run = alloc_large,
+	 .shows = "path_dedicated", .vmm_only = true},
+	{.name = "wait for memory that serves once", .capacity = MIB(64), .conf = "unmap_on_free:on",
+	 .prepare = freed_in_use, .run = alloc_most, .shows = "waits_of_host", .vmm_only = true},
+	{.name = "query, limit, statistics, check", .prepare = one_of_each, .run = look},
+	{.name = "close", .prepare = used_up, .run = close_heap},
 };
 
-const size_t scenario_count = LENGTH(scenarios);
-
-/* ---- judging ----------------------------------------------------------------------------------------- */
-
-void stage_open(struct stage *g, const struct scenario *s, bool classic)
-{
-	static char conf[200];
-	*g = (struct stage){.conf = conf};
-	snprintf(conf, sizeof conf, "%s%s", classic ? "vmm:off," : "", s->conf ? s->conf : "");
-	g->rig = rig_machine((sim_config){.devices = 2, .capacity = s->capacity, .seed = 11});
-	g->a = rig_stream(&g->rig);
-	g->b = rig_stream(&g->rig);
-	if (!s->prepare)
-		return;
-	rig_open_heap(&g->rig, conf);
-	s->prepare(g);
-}
-
-static void expect_held(struct stage *g, uint64_t count)
-{
-	struct accounts a = accounts_read(g->rig.heap);
-	assert_int_equal(a.allocations[0] + a.allocations[1], count);
-	assert_true(accounts_balance(&a));
-	assert_int_equal(a.idle, 0);
-}
-
-/* Small and large requests on both streams; the large ones as far as the device has room. */
-static void use_heap(struct stage *g, uint64_t capacity)
-{
-	const size_t sizes[] = {100, KIB(20), KIB(100), capacity >= GIB(1) ? MIB(40) : MIB(1)};
-	for (size_t i = 0; i < 2 * LENGTH(sizes); i++) {
-		trz_stream stream = i % 2 ? g->a : g->b;
-		void *p = take(g, sizes[i / 2], stream);
-		assert_ok(sim_verify(g->rig.s, g->rig.c, stream, (trz_addr)p, sizes[i / 2], sizes[i / 2]));
-		rig_free(&g->rig, p);
-	}
-}
-
-static void give_everything_back(struct stage *g)
-{
-	for (size_t i = 0; i < g->count; i++)
-		rig_free(&g->rig, g->held[i]);
-	rig_free(&g->rig, g->imported);
-	rig_sync(&g->rig);
-	if (g->event)
-		assert_ok(g->rig.d->event_destroy(g->rig.d->self, g->rig.c, g->event));
-	assert_ok(trz_trim(g->rig.heap, 0, NULL));
-	rig_check(&g->rig);
-	assert_int_equal(rig_stat(&g->rig, "zombie_bytes.current"), 0);
-	assert_int_equal(rig_stat(&g->rig, "reserved_bytes.all.current"), 0);
-	assert_int_equal(sim_device_used(g->rig.s, 0), 0);
-}
-
-void stage_judge(struct stage *g, const struct scenario *s, trz_status status)
-{
-	if (status != TRZ_OK)
-		assert_true(*trz_last_error());
-	if (!g->rig.heap) { /* it was not opened, or it has been closed */
-		if (s->prepare && sim_leaks(g->rig.s, NULL, 0) == 0)
-			assert_ok(sim_device_sync(g->rig.s, 0));
-		sim_close(g->rig.s);
-		return;
-	}
-	if (g->frees ? status != TRZ_OK : status == TRZ_OK && g->p)
-		g->held[g->count++] = g->p;
-	rig_check(&g->rig);
-	expect_held(g, g->count);
-	use_heap(g, s->capacity);
-	rig_check(&g->rig);
-	expect_held(g, g->count);
-	give_everything_back(g);
-	rig_close(&g->rig);
-}
+const struct scenarios scenarios_first = {list, LENGTH(list)};
