@@ -39,6 +39,8 @@ struct look_machine {
 	bool told;                   /* set atomically: the next violation has been told in full already */
 	bool has_met;                /* set atomically: has met other ranks in a collective */
 	uint64_t kernel_ns, overhead_bytes, capacity_bytes, seed;
+	uint64_t collective_bytes;   /* collectives of up to this many bytes a rank move real bytes */
+	uint64_t timeout;            /* seconds after which a rank stops waiting; 0: never */
 	int devices, all_devices;    /* the visible ones, which come first; all of the machine's */
 	int number[LOOK_DEVICES];    /* of each device on the machine (driver_visible.c) */
 	int node;

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,15 +18,24 @@
 
 struct look_machine look;
 
+static const uint64_t MOST_BYTES = UINT64_C(4) << 40, LEAST_MEMORY = UINT64_C(2) << 20;
+
 static pthread_once_t open_once = PTHREAD_ONCE_INIT, init_once = PTHREAD_ONCE_INIT;
 static cuda_result open_result;
 
 /* ---- the environment ------------------------------------------------------------ */
 
+/* Runs no exit handlers: one that calls CUDA would wait for the cuInit that this is called in. */
+static _Noreturn void give_up(void)
+{
+	fflush(stdout);
+	_exit(2);
+}
+
 static _Noreturn void refuse(const char *variable, const char *text, const char *wanted)
 {
 	fprintf(stderr, "terrazzo: %s=%s: %s\n", variable, text, wanted);
-	exit(2);
+	give_up();
 }
 
 static const char *read_text(const char *variable)
@@ -37,37 +47,46 @@ static const char *read_text(const char *variable)
 static uint64_t read_number(const char *variable, uint64_t initial, uint64_t most)
 {
 	const char *text = read_text(variable);
-	char *end;
+	char *end, wanted[64];
 	if (!text)
 		return initial;
 	errno = 0;
 	uint64_t number = strtoull(text, &end, 0);
-	if (errno || end == text || *end || *text == '-' || number > most)
-		refuse(variable, text, "a smaller whole number is expected");
+	if (errno || !decimal_is_digit(*text) || *end || number > most) {
+		snprintf(wanted, sizeof wanted, "a whole number from 0 to %" PRIu64 " is expected", most);
+		refuse(variable, text, wanted);
+	}
 	return number;
 }
 
 /* Bytes with a unit: 40GiB, 512M, 1.5g; a bare number is bytes. */
 static uint64_t read_bytes(const char *variable, uint64_t initial)
 {
-	static const char units[] = "KMGT";
-	const char *text = read_text(variable), *wanted = "a size is expected, such as 40GiB, 512M or 1.5G";
-	const char *end;
+	static const char units[] = "KkMmGgTt";
+	const char *text = read_text(variable), *end;
 	if (!text)
 		return initial;
 	double number = decimal_read(text, &end);
-	if (end == text)
-		refuse(variable, text, wanted);
-	const char *unit = *end ? strchr(units, *end & ~0x20) : NULL;
+	bool good = end > text;
+	const char *unit = *end ? strchr(units, *end) : NULL;
 	if (unit) {
-		number *= (double)(1ull << (10 * (unit - units + 1)));
+		number *= (double)(1ull << (10 * ((unit - units) / 2 + 1)));
 		end++;
 	}
-	if (strcasecmp(end, "") != 0 && strcasecmp(end, "B") != 0 && strcasecmp(end, "iB") != 0)
-		refuse(variable, text, wanted);
-	if (number >= 1e18)
-		refuse(variable, text, wanted);
+	good = good && (!*end || strcasecmp(end, "B") == 0 || strcasecmp(end, "iB") == 0);
+	if (!good || number > (double)MOST_BYTES || (number > 0 && number < 1))
+		refuse(variable, text, "a size up to 4TiB is expected, such as 40GiB, 512M or 1.5G");
 	return (uint64_t)number;
+}
+
+/* The memory of a device; 0: the variable is not set. */
+static uint64_t read_memory(void)
+{
+	const char *variable = "TERRAZZO_SIM_MEMORY", *text = read_text(variable);
+	uint64_t memory = read_bytes(variable, 0);
+	if (text && memory < LEAST_MEMORY)
+		refuse(variable, text, "a device has at least 2MiB");
+	return memory;
 }
 
 /* The place of the variable's value among `choices`, which '|' separates; 0 if it is not set. */
@@ -154,7 +173,7 @@ static unsigned lenient_rules(void)
  * capture. With work that runs only when the host blocks, the machine is as strict as possible. */
 static sim_config read_config(int *opened)
 {
-	uint64_t memory = read_bytes("TERRAZZO_SIM_MEMORY", 0);
+	uint64_t memory = read_memory();
 	look.profile = read_profile();
 	look.overhead_bytes = read_bytes("TERRAZZO_SIM_OVERHEAD", memory ? 0 : look.profile->overhead_bytes);
 	look.capacity_bytes = memory ? memory : look.profile->memory_bytes;
@@ -164,10 +183,13 @@ static sim_config read_config(int *opened)
 	look.real_scalars = read_choice("TERRAZZO_SIM_SCALARS", "zero|real") == 1;
 	look.abort_on_violation = read_choice("TERRAZZO_SIM_VIOLATIONS", "abort|count") == 0;
 	look.nccl_memory = read_choice("TERRAZZO_SIM_NCCL_MEMORY", "yes|no") == 0;
+	look.collective_bytes = read_bytes("TERRAZZO_SIM_COLLECTIVE_BYTES", UINT64_C(1) << 20);
+	look.timeout = read_number("TERRAZZO_SIM_TIMEOUT", 0, 1000000);
 	look.memory_needs_context = read_choice("TERRAZZO_SIM_MEMORY_CONTEXT", "no|yes") == 1;
 	look.kernel_ns = read_number("TERRAZZO_SIM_KERNEL_NS", 5000, UINT32_MAX);
 	look.report = read_text("TERRAZZO_SIM_REPORT");
 	look.seed = read_number("TERRAZZO_SIM_SEED", 0, UINT64_MAX);
+	(void)look_version();  /* a program may never ask for it */
 	int peers = read_choice("TERRAZZO_SIM_PEERS", "yes|no|full");
 	return (sim_config){
 		.devices = look.all_devices,
@@ -230,7 +252,7 @@ static void open_machine(void)
 		return;
 	if (status != TRZ_OK) {
 		fprintf(stderr, "terrazzo: the simulated device cannot be opened: %s\n", trz_last_error());
-		exit(2);
+		give_up();
 	}
 	look.machine = machine;
 	look.table = sim_driver(machine);

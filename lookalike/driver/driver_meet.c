@@ -94,6 +94,16 @@ void trz_lookalike_give_for_nccl(int device, uint64_t bytes)
 		sim_give(look.sim, device, bytes);
 }
 
+uint64_t trz_lookalike_collective_bytes(void)
+{
+	return look.collective_bytes;
+}
+
+uint64_t trz_lookalike_timeout(void)
+{
+	return look.timeout;
+}
+
 static lookalike_place *place_observer;
 
 void trz_lookalike_on_place(lookalike_place *observer)

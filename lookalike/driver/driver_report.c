@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <jansson.h>
+#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -40,6 +41,8 @@ static void write_last(void)
 void look_report_open(void)
 {
 	report.pid = getpid();
+	if (look.report && access(look.report, F_OK) != 0)
+		fprintf(stderr, "terrazzo: no report can be written into %s: %s\n", look.report, strerror(errno));
 	atexit(write_last);
 	look_report_write(false);
 }

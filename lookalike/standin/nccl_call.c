@@ -13,8 +13,7 @@ WEAK int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void *str
 
 uint64_t nccl_real_bytes(void)
 {
-	const char *text = getenv("TERRAZZO_SIM_COLLECTIVE_BYTES");
-	return text && *text ? strtoull(text, NULL, 0) : 1 << 20;
+	return trz_lookalike_collective_bytes();
 }
 
 uint64_t nccl_type_bytes(int type)

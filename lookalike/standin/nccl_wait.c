@@ -9,6 +9,7 @@
 #include "nccl.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <linux/futex.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -372,16 +373,16 @@ static void look_for_deadlock(const struct waiting *w)
 
 static void look_at_the_clock(const struct waiting *w, int64_t since_ms)
 {
-	const char *limit = getenv("TERRAZZO_SIM_TIMEOUT");
+	int64_t limit = (int64_t)trz_lookalike_timeout();
 	struct shared_comm *shared = comm_of(w);
-	if (!shared || !limit || atof(limit) <= 0 || (double)(now_ms() - since_ms) < atof(limit) * 1000)
+	if (!shared || limit == 0 || now_ms() - since_ms < limit * 1000)
 		return;
 	struct text more = { 0 };
 	char text[FAILURE_BYTES], what[160];
 	nccl_describe(&w->call, what, sizeof what);
-	snprintf(text, sizeof text, "rank %d of a communicator of %d has waited for %s s (--timeout) in %s", w->rank,
-	         shared->ranks, limit, what);
-	say(&more, "no one has come for %s s (--timeout)\n", limit);
+	snprintf(text, sizeof text, "rank %d of a communicator of %d has waited for %" PRId64 " s (--timeout) in %s",
+	         w->rank, shared->ranks, limit, what);
+	say(&more, "no one has come for %" PRId64 " s (--timeout)\n", limit);
 	say_wait(&more, w);
 	fail(shared, text, &more);
 }

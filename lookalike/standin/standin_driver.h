@@ -40,6 +40,11 @@ STANDIN_DRIVER void trz_lookalike_collective(int kind, uint64_t bytes);
 STANDIN_DRIVER bool trz_lookalike_take_for_nccl(int device, bool peer, uint64_t *bytes);
 STANDIN_DRIVER void trz_lookalike_give_for_nccl(int device, uint64_t bytes);
 
+/* What the environment says of ranks, once cuInit has read it: up to how many bytes a rank collectives move real bytes,
+ * and after how many seconds a rank stops waiting for others; 0: never. */
+STANDIN_DRIVER uint64_t trz_lookalike_collective_bytes(void);
+STANDIN_DRIVER uint64_t trz_lookalike_timeout(void);
+
 /* Says which rank the process is, of how many, in the largest communicator. */
 STANDIN_DRIVER void trz_lookalike_rank(int rank, int ranks);
 

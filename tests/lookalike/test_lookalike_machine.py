@@ -150,9 +150,14 @@ print(name.value.decode(), bytes.value, major.value, total.value - free.value, s
 
     def test_wrong_settings_end_the_program(self):
         for variable, value, words in (("device", "h1000", "h100"), ("memory", "many", "size"),
-                                       ("memory", "4GiX", "size"),
+                                       ("memory", "4GiX", "size"), ("memory", "40 ", "size"),
+                                       ("memory", "40 B", "size"), ("memory", "0", "2MiB"), ("memory", "1", "2MiB"),
+                                       ("memory", "5TiB", "4TiB"), ("overhead", "0.5", "size"),
+                                       ("collective_bytes", "1 MiB", "size"), ("collective_bytes", "all", "size"),
+                                       ("timeout", "soon", "1000000"), ("driver_version", "new", "99999"),
                                        ("devices", "17", "number"), ("work", "never", "now|late"),
-                                       ("seed", "x", "number"), ("schedule", "lifofo", "starve"),
+                                       ("seed", "x", "number"), ("seed", " -1", "number"),
+                                       ("schedule", "lifofo", "starve"),
                                        ("violations", "no", "count"), ("scalars", "one", "zero|real"),
                                        ("kernel_ns", "-1", "number"), ("costs", "no-such-table", "no-such-table"),
                                        ("machine_fd", "999", "999"), ("machine_fd", "1:x", "PID:FD"),
@@ -162,6 +167,24 @@ print(name.value.decode(), bytes.value, major.value, total.value - free.value, s
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertIn("terrazzo: ", done.stderr)
                 self.assertIn(words, done.stderr)
+
+    def test_wrong_settings_end_a_program_whose_exit_handlers_call_cuda(self):
+        program = """
+import ctypes
+libc, driver = ctypes.CDLL(None), ctypes.CDLL("libcuda.so.1")
+libc.__cxa_atexit(ctypes.cast(driver.cuInit, ctypes.c_void_p), None, None)
+libc.puts(b"said before")
+driver.cuInit(0)
+"""
+        for variable, value in (("seed", "x"), ("costs", "no-such-table")):
+            with self.subTest(variable):
+                done = subprocess.run([sys.executable, "-c", program], env=environment(**{variable: value}),
+                                      capture_output=True, text=True, timeout=60, check=False)
+                self.assertEqual((done.returncode, done.stdout), (2, "said before\n"), done.stderr)
+
+    def test_a_folder_for_reports_that_is_not_there_is_told(self):
+        done = succeed(self, "", report="/no/such/folder")
+        self.assertIn("no report can be written into /no/such/folder: No such file", done.stderr)
 
     def test_report(self):
         with tempfile.TemporaryDirectory() as folder:
