@@ -13,6 +13,9 @@
 #define CONTEXT_MAX MIB(1536)
 #define CONTEXT_USUAL GIB(1)
 
+/* The least that terrazzo makes, of which it makes whole multiples. */
+#define GRANULE MIB(2)
+
 /* Below this share of the memory that they are part of, other processes, rounding and free memory are what any program
  * meets: they may have been what was missing, but are not why memory ran out. */
 enum { SHARE = 32 };
@@ -222,14 +225,20 @@ static bool is_put_together(const struct evidence *e)
 	return false;
 }
 
+/* What of a room can be had. */
+static uint64_t in_granules(const struct evidence *e, uint64_t room)
+{
+	return e->joins && evidence_known(room) ? align_down(room, GRANULE) : room;
+}
+
 static void work_out(const struct evidence *e, struct verdict *v)
 {
 	v->need = evidence_known(e->needed) ? e->needed : e->requested;
-	v->device_room = evidence_known(e->device_free) ? less(e->device_free, evidence_or_zero(e->withheld))
-	                                                : EVIDENCE_UNKNOWN;
-	v->limit_room = EVIDENCE_UNKNOWN;
+	v->device_room = v->limit_room = EVIDENCE_UNKNOWN;
+	if (evidence_known(e->device_free))
+		v->device_room = in_granules(e, less(e->device_free, evidence_or_zero(e->withheld)));
 	if (evidence_known(e->limit) && evidence_known(e->reserved))
-		v->limit_room = less(e->limit, evidence_known(e->limit_held) ? e->limit_held : e->reserved);
+		v->limit_room = in_granules(e, less(e->limit, evidence_known(e->limit_held) ? e->limit_held : e->reserved));
 	v->room = min_u64(v->device_room, v->limit_room);
 	v->usable = usable_memory(e);
 	v->others = others_memory(e);

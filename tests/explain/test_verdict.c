@@ -507,6 +507,26 @@ static void test_limit_of_an_allocator_that_joins(void **state)
 	expect(VERDICT_LIMIT, 1);
 }
 
+/* Of what a limit or the device leaves, less than a granule cannot be had. */
+static void test_what_is_left_is_less_than_a_granule(void **state)
+{
+	(void)state;
+	ask(0, 80, 60, 20, 20);
+	e.joins = true;
+	e.requested = MIB(1);
+	e.limit = gib(20) + MIB(2) - 1;
+	expect(VERDICT_LIMIT, 1 / 1024.0);
+	assert_int_equal(v.limit_room, 0);
+	e.limit = EVIDENCE_UNKNOWN;
+	e.device_total = gib(20.5);
+	e.device_free = MIB(2) - 1;
+	expect(VERDICT_FULL, 1 / 1024.0);
+	assert_int_equal(v.device_room, 0);
+	e.joins = false;
+	verdict_find(&e, &v);
+	assert_int_equal(v.device_room, MIB(2) - 1);
+}
+
 /* Of a limit that processes share what is held by all of them counts. */
 static void test_shared_limit(void **state)
 {
@@ -683,7 +703,7 @@ static void add_leak(double grown, double per_step)
 /* A full card with a neighbour, and a leak. */
 static void leak_beside(double others, double grown, double per_step)
 {
-	ask(0.5, 140, 0.4, 139.1 - others, 139.1 - others);
+	ask(0.5, 140, 205 / 512.0, 139.1 - others, 139.1 - others);
 	e.joins = true;
 	e.other_processes = gib(others);
 	add_leak(grown, per_step);
@@ -1057,6 +1077,7 @@ int main(void)
 		cmocka_unit_test(test_what_is_enough_comes_first),
 		cmocka_unit_test(test_a_leak_beside_much_that_others_keep),
 		cmocka_unit_test(test_limit_of_an_allocator_that_joins),
+		cmocka_unit_test(test_what_is_left_is_less_than_a_granule),
 		cmocka_unit_test(test_shared_limit),
 		cmocka_unit_test(test_other_process),
 		cmocka_unit_test(test_pool),

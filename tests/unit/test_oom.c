@@ -293,6 +293,8 @@ static void test_the_advice(void **state)
 	assert_ok(trz_set_limit(r.heap, MIB(100)));
 	assert_error(trz_alloc(r.heap, MIB(120), 0, NULL, &q), TRZ_ERROR_LIMIT,
 	             "limit is reached, 20.00 MiB short: free something, use a smaller batch, or raise the limit");
+	assert_ok(trz_set_limit(r.heap, MIB(2) - 1));  /* less than a granule */
+	assert_error(trz_alloc(r.heap, 1, 0, NULL, &q), TRZ_ERROR_LIMIT, "the heap's limit is reached");
 	assert_ok(trz_set_limit(r.heap, 0));
 	for (int i = 0; i < PIECES; i++)
 		p[i] = rig_alloc(&r, MIB(2) + KIB(512), NULL);
