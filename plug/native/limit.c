@@ -224,6 +224,25 @@ static void bury_former(void)
 	pthread_mutex_unlock(&ledger->lock);
 }
 
+/* Whether the file is a ledger, or has nothing where one is to be made: any other is the user's, named by mistake. */
+static bool is_ledger(int file)
+{
+	uint64_t words[64] = {0}, found = 0;
+	ssize_t got = pread(file, words, sizeof words, 0);
+	bool made = got > 0 && words[0] == MAGIC;
+	for (off_t at = 0; !made && got > 0 && at < (off_t)sizeof(struct ledger);) {
+		for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+			found |= words[i];
+		memset(words, 0, sizeof words);
+		at += got;
+		got = pread(file, words, sizeof words, at);
+	}
+	if (got < 0)
+		return false;
+	errno = EEXIST;
+	return made || !found;
+}
+
 /* Opens the ledger; the first process that comes makes it. */
 static struct ledger *open_ledger(const char *path)
 {
@@ -231,7 +250,7 @@ static struct ledger *open_ledger(const char *path)
 	void *memory = MAP_FAILED;
 	if (file < 0)
 		return NULL;
-	if (lock_file(file) && has_room(file))
+	if (lock_file(file) && is_ledger(file) && has_room(file))
 		memory = mmap(NULL, sizeof(struct ledger), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
 	if (memory != MAP_FAILED && ((struct ledger *)memory)->magic != MAGIC)
 		make_ledger(memory, true);
@@ -280,7 +299,7 @@ static void begin(void)
 		bury_former();
 	if (path && !ledger)
 		fprintf(stderr, "terrazzo: the ledger %s cannot be opened (%s): the limit is this process's own\n", path,
-		        strerror(errno));
+		        errno == EEXIST ? "it is another file" : strerror(errno));
 	if (!ledger) {
 		void *memory = mmap(NULL, sizeof(struct ledger), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (memory == MAP_FAILED)

@@ -159,6 +159,18 @@ class Limit(unittest.TestCase):
             given_back.join()
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
+    def test_a_file_of_the_users_is_no_ledger(self):
+        for content in (b"what the user keeps here\n", bytes(4096) + b"1" + bytes(1 << 16)):
+            with self.subTest(content[:8]), tempfile.NamedTemporaryFile() as file:
+                file.write(content)
+                file.flush()
+                done = run("limited", "cudaMalloc",
+                           variables={"LD_PRELOAD": PRELOAD, "TERRAZZO_LIMIT": f"1073741824 {file.name}"})
+                self.assertIn(f"the ledger {file.name} cannot be opened (it is another file): the limit is this "
+                              "process's own\n", done.stderr)
+                self.assertIn("told: 1024 of 1024 MiB\n", done.stdout)
+                self.assertEqual(Path(file.name).read_bytes(), content)
+
     def in_namespace(self, script, **variables):
         """What a script of the shell does with mounts of its own."""
         unshare = ["unshare", "--user", "--map-root-user", "--mount"]
