@@ -23,6 +23,8 @@ trz_status output_check(const char *path)
 	struct stat file;
 	if (strcmp(path, "-") == 0)
 		return TRZ_OK;
+	if (!*path)
+		return trz_fail(TRZ_ERROR_IO, "'': cannot be created: a file needs a name");
 	int error = 0;
 	char *folder = folder_of(path);
 	if (stat(path, &file) == 0)

@@ -5,9 +5,9 @@
  */
 #include "driver_lookalike.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -114,13 +114,13 @@ class Output(page_sample.Scratch):
                 self.assert_not_run(command, f"'{out}' cannot be both", out)
 
     def test_what_cannot_be_created_is_told_before_the_run(self):
-        ran = self.folder / "ran"
-        commands = [(command, option, out, "--", "touch", ran) for out in (self.folder / "none" / "out", self.folder)
+        ran, outs = self.folder / "ran", (self.folder / "none" / "out", self.folder, "")
+        commands = [(command, option, out, "--", "touch", ran) for out in outs
                     for command, option in (("sim", "--json"), ("sim", "--report"), ("sim", "--record"),
                                             ("run", "--report"))]
         for command in commands:
             with self.subTest(command=command):
-                self.assert_not_run(command, f"{command[2]}: cannot be created", ran)
+                self.assert_not_run(command, f"""{command[2] or "''"}: cannot be created""", ran)
 
     @unittest.skipIf(os.geteuid() == 0, "root may write all files")
     def test_a_file_that_may_not_be_written_is_told_before_the_run(self):
