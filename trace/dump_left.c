@@ -19,7 +19,9 @@ enum {
 	ALIKE = 8,                 /* the part of what a leak has left that each half of the steps has, at least */
 	TIMES = 16,                /* as much as a step leaves a line holds, at least, if it leaks */
 	MATTERS = 20,              /* the part of what is live that such a line holds, */
-	TOGETHER = 4               /* and that all of them do */
+	TOGETHER = 4,              /* and that all of them do */
+	SELDOM_TIMES = 64,         /* as much as all steps leave a line holds, at least, that leaks in few of them, */
+	SELDOM_PART = 2            /* and the part of what is live that it holds */
 };
 
 /* Of one line, numbered by its frame, + 1. */
@@ -66,10 +68,16 @@ static trz_status add_begin(struct dump_steps *s, size_t first)
 	return TRZ_OK;
 }
 
-/* What the heap has grown by in these steps. Errors: HOST_MEMORY. */
+static size_t middle_of(const struct search *s)
+{
+	return s->steps->at[s->steps->count / 2];
+}
+
+/* What the heap has grown by in these steps: from the first event to the last mark or, since a history may begin in the
+ * middle of a step, from the least of the first half to that of the second. Errors: HOST_MEMORY. */
 static trz_status look_at_events(struct search *s, size_t event, uint64_t *grown)
 {
-	uint64_t made = 0, freed = 0;
+	int64_t now = 0, low[2] = { 0, INT64_MAX };  /* beside what was live at first */
 	trz_status status = TRZ_OK;
 	for (size_t i = begin_of(s); i < event && status == TRZ_OK; i++) {
 		const struct dump_event *e = &s->d->events[i];
@@ -77,16 +85,18 @@ static trz_status look_at_events(struct search *s, size_t event, uint64_t *grown
 			status = map_set(&s->made, e->address, (uint32_t)(i - begin_of(s)));
 		if (i >= end_of(s))
 			continue;
-		made += e->action == DUMP_ALLOC ? e->size : 0;
-		freed += e->action == DUMP_FREE_COMPLETED ? e->size : 0;
+		now += e->action == DUMP_ALLOC ? (int64_t)e->size : 0;
+		now -= e->action == DUMP_FREE_COMPLETED ? (int64_t)e->size : 0;
+		int64_t *least = &low[i >= middle_of(s)];
+		*least = now < *least ? now : *least;
 	}
-	*grown = made - min_u64(made, freed);
+	int64_t rise = low[1] - low[0];
+	*grown = (uint64_t)(rise > now ? rise : now > 0 ? now : 0);
 	return status;
 }
 
 static void look_at_blocks(struct search *s, const struct dump_moment *m)
 {
-	size_t middle = s->steps->at[s->steps->count / 2];
 	for (size_t i = 0; i < m->block_count; i++) {
 		const struct dump_block *b = &m->blocks[i];
 		struct line *line = b->state == DUMP_HELD ? line_of(s, b->stack) : NULL;
@@ -98,7 +108,7 @@ static void look_at_blocks(struct search *s, const struct dump_moment *m)
 		line->held_count++;
 		if (!map_get(&s->made, b->address, &at) || begin_of(s) + at >= end_of(s))
 			continue;
-		line->left[begin_of(s) + at >= middle] += b->size;
+		line->left[begin_of(s) + at >= middle_of(s)] += b->size;
 		line->count++;
 	}
 }
@@ -108,12 +118,25 @@ static uint64_t left_of(const struct line *line)
 	return line->left[0] + line->left[1];
 }
 
+/* Where optimizers of parts of a model step within its backward pass, what they leave is of one forward pass. */
+static bool leaves_in_both_halves(const struct line *line)
+{
+	uint64_t least = min_u64(line->left[0], line->left[1]);
+	return least > 0 && least >= left_of(line) / ALIKE;
+}
+
+/* A line that leaves something every so many steps, such as a copy of the model, may have done so once. */
+static bool has_left_most(const struct line *line, const struct evidence *e)
+{
+	return line->count > 0 && line->held_count >= SELDOM_TIMES * line->count &&
+	       line->held >= e->allocated / SELDOM_PART;
+}
+
 static bool leaks(const struct search *s, const struct line *line, const struct evidence *e)
 {
-	uint64_t steps = s->steps->count - 1, least = min_u64(line->left[0], line->left[1]);
+	uint64_t steps = s->steps->count - 1;
 	char site[DUMP_SITE_BYTES];
-	/* Where optimizers of parts of a model step within its backward pass, what they leave is of one forward pass. */
-	if (!least || least < left_of(line) / ALIKE || line->held < e->allocated / MATTERS)
+	if (line->held < e->allocated / MATTERS || !(leaves_in_both_halves(line) || has_left_most(line, e)))
 		return false;
 	enum evidence_category category = dump_category(s->d, line->stack);
 	/* Of a model's activations a step of its optimizer needs none after. */

@@ -801,6 +801,48 @@ class Loops(Case):
             if verdict == "leak":
                 self.assertEqual(got["growth"][0]["site"], "u/train.py:44 validate")
 
+    def test_a_history_that_begins_within_a_step(self):
+        """More is live in the middle of a step than at its end, so the heap seems to have shrunk."""
+        for bounded, verdict in ((False, "leak"), (True, "full")):
+            s, at, blocks = Snapshot(), BASE + 100 * GIB, [(60, "a", KEPT)] * 100
+            for k in range(8):
+                for action in ("free_requested", "free_completed"):
+                    s.event(action, 512, addr=at + (50 + k) * GIB)
+            for step in range(4):
+                s.event("alloc", 60, addr=s.at + len(blocks) * 60 * MIB, frames=KEPT)
+                blocks.append((60, "a", KEPT))
+                for action in ("free_requested", "free_completed") if bounded else ():
+                    s.event(action, 60, addr=at + (20 + step) * GIB)
+                for action in ("alloc", "free_requested", "free_completed"):
+                    s.event(action, 64, addr=at, frames=ADAM)
+                s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+            s.event("alloc", 1, addr=at, frames=FORWARD)
+            s.segment(*blocks, (1, "a", FORWARD))
+            s.oom(64, 10)
+            self.expect(s, verdict, 54)
+
+    def test_a_leak_of_every_so_many_steps(self):
+        """The history shows one addition of many to what takes most of the memory. A line that holds little more than
+        it has added, or less than half of all, may be filling a cache."""
+        for held, other, bounded, verdict in ((200, 100, False, "leak"), (200, 100, True, "full"),
+                                              (50, 100, False, "full"), (200, 2500, False, "full")):
+            s, at, blocks = Snapshot(), BASE + 100 * GIB, [(10, "a", KEPT)] * held
+            for step in range(6):
+                for action in ("alloc", "free_requested", "free_completed"):
+                    s.event(action, 64, addr=at, frames=FORWARD)
+                if step == 1:
+                    s.event("alloc", 10, addr=s.at + held * 10 * MIB, frames=KEPT)
+                    blocks.append((10, "a", KEPT))
+                    for action in ("free_requested", "free_completed") if bounded else ():
+                        s.event(action, 10, addr=at + GIB)
+                s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+            s.event("alloc", 1, addr=at, frames=FORWARD)
+            s.segment(*blocks, (other, "a", TRAIN), (1, "a", FORWARD))
+            s.oom(64, 10)
+            got = self.expect(s, verdict, 54)
+            if verdict == "leak":
+                self.assertEqual(got["growth"][0]["site"], "u/train.py:44 validate")
+
     def test_copies_of_a_model(self):
         """Weights are meant to be loaded, not to be copied again and again while a model is trained."""
         def keeps(steps, made):
