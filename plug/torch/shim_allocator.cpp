@@ -313,6 +313,7 @@ double Allocator::getMemoryFraction(DeviceIndex device)
 
 void Allocator::setMemoryFraction(double fraction, DeviceIndex device)
 {
+	open_heap_of(device);  /* throws if there is no such device */
 	check(trz_torch_set_fraction(device, fraction));
 }
 

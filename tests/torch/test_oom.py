@@ -258,6 +258,15 @@ class Shim(Case):
         self.assertEqual(told, [])
         self.assertEqual(torch.cuda.memory_stats()["num_ooms"], before + len(sizes))
 
+    def test_fractions_of_devices_that_there_are_not(self):
+        count = torch.cuda.device_count()
+        calls = (torch.cuda.get_per_process_memory_fraction,
+                 lambda device: torch.cuda.set_per_process_memory_fraction(0.5, device))
+        for call in calls:
+            for device in (count, -2):
+                with self.assertRaisesRegex(RuntimeError, f"Invalid device argument {device}: "):
+                    call(device)
+
     def test_the_history_has_the_failure(self):
         sizes = [total_memory() * 2, 3 << 58]
         torch.cuda.memory._record_memory_history(stacks="python")
