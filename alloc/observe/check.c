@@ -203,7 +203,7 @@ static trz_status check_seat(const struct window *w, const struct place *p)
 	return TRZ_OK;
 }
 
-static trz_status add_tiles(const struct window *w, struct sums *sum)
+static trz_status add_tiles(const trz_heap *h, const struct window *w, struct sums *sum)
 {
 	if (w->classic) {
 		sum->reserved[w->kind] += w->classic->size;
@@ -216,6 +216,8 @@ static trz_status add_tiles(const struct window *w, struct sums *sum)
 		const struct place *p = window_at(w, a);
 		if (!p || p->address != a)
 			continue;
+		if (p->leaving && !p->tile->pins && !h->closing)
+			return CORRUPT("I13", "the mapping at %#" PRIx64 " was to go, has stayed, and is not used again", a);
 		if (!tile_is_owned_at(p)) {
 			sum->aliases++;
 			continue;
@@ -388,7 +390,7 @@ static trz_status check_all(trz_heap *h)
 	}
 	for (int kind = 0; kind < KINDS; kind++)
 		for (const struct window *w = h->windows[kind]; w; w = w->next) {
-			if (check_window(h, w, &sum) != TRZ_OK || add_tiles(w, &sum) != TRZ_OK)
+			if (check_window(h, w, &sum) != TRZ_OK || add_tiles(h, w, &sum) != TRZ_OK)
 				return TRZ_ERROR_CORRUPT;
 		}
 	add_zombies(h, &sum);

@@ -121,14 +121,6 @@ static void freed_in_use(struct stage *g)
 	g->count = 0;
 }
 
-static void ignore_notice(void *user, trz_map_event event, void *address, size_t size)
-{
-	(void)user;
-	(void)event;
-	(void)address;
-	(void)size;
-}
-
 /* Free tiles, tiles that have moved, empty slabs, pending slots: all that trim and close have to do with. */
 static void used_up(struct stage *g)
 {
@@ -316,7 +308,7 @@ static void a_checkpoint(struct stage *g)
 
 static void used_up_with_notices(struct stage *g)
 {
-	assert_ok(trz_set_map_callback(g->rig.heap, ignore_notice, NULL));
+	assert_ok(stage_listen(g));
 	used_up(g);
 }
 

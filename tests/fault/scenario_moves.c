@@ -166,20 +166,9 @@ static trz_status alloc_12(struct stage *g)
 	return stage_alloc(g, MIB(12), g->a);
 }
 
-static void count_notice(void *user, trz_map_event event, void *address, size_t size)
-{
-	int64_t *mapped = user;
-	(void)address;
-	*mapped += event == TRZ_MAP ? (int64_t)size : -(int64_t)size;
-}
-
-/* What the program has been told to be mapped. */
-static int64_t told;
-
 static void told_of_a_hole(struct stage *g)
 {
-	told = 0;
-	assert_ok(trz_set_map_callback(g->rig.heap, count_notice, &told));
+	assert_ok(stage_listen(g));
 	a_hole_between_free_memory(g);
 }
 

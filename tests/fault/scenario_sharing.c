@@ -153,15 +153,6 @@ static trz_status gather_and_end(struct stage *g)
 
 /* ---- imports ------------------------------------------------------------------------------------------- */
 
-static int64_t told;
-
-static void count_notice(void *user, trz_map_event event, void *address, size_t size)
-{
-	int64_t *mapped = user;
-	(void)address;
-	*mapped += event == TRZ_MAP ? (int64_t)size : -(int64_t)size;
-}
-
 /* Other heap's dedicated memory, whose descriptor stays good as long as it is there. */
 static void exported_with_notices(struct stage *g)
 {
@@ -169,9 +160,8 @@ static void exported_with_notices(struct stage *g)
 	stage_keep(g, p, 0);
 	assert_ok(trz_export(g->rig.heap, p, TRZ_ALLOC_SHARE_FD, &shared_fd));
 	assert_ok(trz_export_end(g->rig.heap, p));
-	told = 0;
-	assert_ok(trz_set_map_callback(g->rig.heap, count_notice, &told));
-	g->proof = (uint64_t)told;
+	assert_ok(stage_listen(g));
+	g->proof = g->told.bytes;
 }
 
 static void *import_it(struct stage *g, trz_status *status)
@@ -204,7 +194,7 @@ static void an_import_with_notices(struct stage *g)
 	exported_with_notices(g);
 	void *p = import_it(g, &status);
 	assert_ok(status);
-	assert_int_equal(told, (int64_t)g->proof + (int64_t)MIB(4));
+	assert_int_equal(g->told.bytes, g->proof + MIB(4));
 	rig_free(&g->rig, p);
 	rig_sync(&g->rig);
 }
@@ -216,7 +206,7 @@ static trz_status trim_all(struct stage *g)
 
 static void told_that_it_has_gone(struct stage *g)
 {
-	assert_int_equal(told, (int64_t)g->proof);
+	assert_int_equal(g->told.bytes, g->proof);
 }
 
 /* An import of two tiles, of which the program has no second. */

@@ -321,20 +321,10 @@ static trz_status first_step(struct stage *g)
 
 /* ---- notices ------------------------------------------------------------------------------------------- */
 
-static int64_t told;
-
-static void count_notice(void *user, trz_map_event event, void *address, size_t size)
-{
-	int64_t *mapped = user;
-	(void)address;
-	*mapped += event == TRZ_MAP ? (int64_t)size : -(int64_t)size;
-}
-
 static trz_status be_told(struct stage *g)
 {
-	told = 0;
-	trz_status status = trz_set_map_callback(g->rig.heap, count_notice, &told);
-	assert_true(status != TRZ_OK || told > (int64_t)rig_stat(&g->rig, "reserved_bytes.all.current"));
+	trz_status status = stage_listen(g);
+	assert_true(status != TRZ_OK || g->told.bytes > rig_stat(&g->rig, "reserved_bytes.all.current"));
 	return status == TRZ_OK ? trz_trim(g->rig.heap, 0, NULL) : status;
 }
 
@@ -349,8 +339,7 @@ static void aliased(struct stage *g)
 static void aliased_and_told(struct stage *g)
 {
 	aliased(g);
-	told = 0;
-	assert_ok(trz_set_map_callback(g->rig.heap, count_notice, &told));
+	assert_ok(stage_listen(g));
 }
 
 static trz_status alloc_told(struct stage *g)
@@ -363,7 +352,7 @@ static trz_status close_told(struct stage *g)
 	trz_heap *heap = g->rig.heap;
 	g->rig.heap = NULL;
 	trz_status status = trz_close(heap);
-	assert_true(status != TRZ_OK || told == 0);
+	assert_true(status != TRZ_OK || g->told.count == 0);
 	return status;
 }
 

@@ -101,6 +101,35 @@ void stage_scatter_and_wait(struct stage *g)
 	rig_sync(&g->rig);
 }
 
+/* No address is told twice, and what goes is what came. */
+static void on_notice(void *user, trz_map_event event, void *address, size_t size)
+{
+	struct told *t = user;
+	trz_addr a = (trz_addr)address;
+	size_t i = 0;
+	while (i < t->count && (a + size <= t->range[i].address || t->range[i].address + t->range[i].size <= a))
+		i++;
+	if (event == TRZ_MAP) {
+		assert_int_equal(i, t->count);
+		assert_true(i < STAGE_RANGES);
+		t->range[t->count++].address = a;
+		t->range[i].size = size;
+		t->bytes += size;
+		return;
+	}
+	assert_true(i < t->count && t->range[i].address == a && t->range[i].size == size);
+	t->range[i] = t->range[--t->count];
+	t->bytes -= size;
+}
+
+trz_status stage_listen(struct stage *g)
+{
+	g->told = (struct told){.listens = false};
+	trz_status status = trz_set_map_callback(g->rig.heap, on_notice, &g->told);
+	g->told.listens = status == TRZ_OK;
+	return status;
+}
+
 trz_status stage_alloc(struct stage *g, size_t size, trz_stream stream)
 {
 	g->p = g;
@@ -187,6 +216,19 @@ static void use_heap(struct stage *g, uint64_t capacity)
 	}
 }
 
+/* Whoever listens anew is told the same. */
+static void expect_told(struct stage *g)
+{
+	struct told before = g->told;
+	if (!before.listens)
+		return;
+	assert_ok(stage_listen(g));
+	assert_int_equal(g->told.count, before.count);
+	for (size_t i = 0; i < before.count; i++)
+		on_notice(&g->told, TRZ_UNMAP, (void *)before.range[i].address, before.range[i].size);
+	g->told = before;
+}
+
 static void expect_content(struct stage *g)
 {
 	trz_pointer_info info;
@@ -233,12 +275,14 @@ void stage_judge(struct stage *g, const struct scenario *s, trz_status status)
 		stage_keep(g, g->p, 0);
 	rig_check(&g->rig);
 	expect_held(g, g->count);
+	expect_told(g);
 	if (status != TRZ_OK)
 		expect_unchanged(g);
 	assert_ok(trz_set_limit(g->rig.heap, 0));
 	use_heap(g, capacity_of(s));
 	rig_check(&g->rig);
 	expect_held(g, g->count);
+	expect_told(g);
 	expect_content(g);
 	give_everything_back(g);
 	rig_close(&g->rig);

@@ -8,9 +8,17 @@
 #include "accounts.h"
 #include "rig.h"
 
-enum { STAGE_BLOCKS = 400, STAGE_TILES = 8 };
+enum { STAGE_BLOCKS = 400, STAGE_TILES = 8, STAGE_RANGES = 512 };
 
 struct scenario;
+
+/* What a program that keeps registrations has been told to be mapped. */
+struct told {
+	bool listens;
+	size_t count;
+	uint64_t bytes;
+	struct { trz_addr address; size_t size; } range[STAGE_RANGES];
+};
 
 struct stage {
 	struct rig rig;
@@ -29,6 +37,7 @@ struct stage {
 	void *was;                   /* what has been freed before */
 	bool frees;                  /* the operation gives p back */
 	uint64_t proof;              /* for the scenario's proof */
+	struct told told;
 };
 
 /* Machine, heap and preparation, undisturbed; without virtual memory management where `classic`. */
@@ -54,6 +63,9 @@ void stage_drop(struct stage *g, size_t i);
 
 /* Frees every second of what is held. */
 void stage_perforate(struct stage *g);
+
+/* Keeps g->told up to date from here on; stage_judge then asks whether it is right. */
+trz_status stage_listen(struct stage *g);
 
 /* An operation that allocates into g->p. */
 trz_status stage_alloc(struct stage *g, size_t size, trz_stream stream);
