@@ -365,30 +365,19 @@ static trz_status alloc_legacy(struct stage *g)
 	return stage_alloc(g, MIB(3), NULL);
 }
 
-static trz_status alloc_dedicated_of(struct stage *g, size_t size, trz_stream stream)
-{
-	trz_alloc_params params = {
-		.struct_size = sizeof params, .size = size, .stream = stream, .flags = TRZ_ALLOC_CONTIGUOUS};
-	g->p = g;
-	trz_status status = trz_alloc_with(g->rig.heap, &params, &g->p);
-	if (status != TRZ_OK)
-		assert_null(g->p);
-	return status;
-}
-
 static trz_status alloc_dedicated(struct stage *g)
 {
-	return alloc_dedicated_of(g, MIB(33), g->a);
+	return stage_alloc_dedicated(g, MIB(33), g->a);
 }
 
 static trz_status alloc_dedicated_of_another(struct stage *g)
 {
-	return alloc_dedicated_of(g, MIB(39), g->b);
+	return stage_alloc_dedicated(g, MIB(39), g->b);
 }
 
 static trz_status alloc_dedicated_last(struct stage *g)
 {
-	return alloc_dedicated_of(g, MIB(90), g->a);
+	return stage_alloc_dedicated(g, MIB(90), g->a);
 }
 
 static trz_status alloc_aligned(struct stage *g)
@@ -529,10 +518,7 @@ static trz_status alloc_of_a_new_pool(struct stage *g)
 	trz_status status = trz_pool_create(g->rig.heap, &fresh);
 	if (status != TRZ_OK)
 		return status;
-	g->p = g;
-	status = trz_pool_alloc(g->rig.heap, fresh, MIB(5), 0, g->a, &g->p);
-	if (status != TRZ_OK)
-		assert_null(g->p);
+	status = stage_alloc_of(g, fresh, MIB(5), g->a);
 	assert_ok(trz_pool_release(g->rig.heap, fresh));
 	return status;
 }

@@ -30,11 +30,6 @@ static trz_status alloc_100(struct stage *g)
 	return stage_alloc(g, MIB(100), g->a);
 }
 
-static trz_status trim_all(struct stage *g)
-{
-	return trz_trim(g->rig.heap, 0, NULL);
-}
-
 /* ---- flips --------------------------------------------------------------------------------------------- */
 
 /* Nine blocks of 4 MiB side by side, of which the tiles of six have moved behind the others, where they are held:
@@ -364,11 +359,7 @@ static void full_of_late_blocks_beside_a_pool(struct stage *g)
 
 static trz_status alloc_60_of_the_pool(struct stage *g)
 {
-	g->p = g;
-	trz_status status = trz_pool_alloc(g->rig.heap, g->pool, MIB(60), 0, g->a, &g->p);
-	if (status != TRZ_OK)
-		assert_null(g->p);
-	return status;
+	return stage_alloc_of(g, g->pool, MIB(60), g->a);
 }
 
 static void full_of_late_small_memory(struct stage *g)
@@ -459,11 +450,7 @@ static void scattered_beside_a_pool(struct stage *g)
 
 static trz_status alloc_100_of_the_pool(struct stage *g)
 {
-	g->p = g;
-	trz_status status = trz_pool_alloc(g->rig.heap, g->pool, MIB(100), 0, g->b, &g->p);
-	if (status != TRZ_OK)
-		assert_null(g->p);
-	return status;
+	return stage_alloc_of(g, g->pool, MIB(100), g->b);
 }
 
 static void one_held(struct stage *g)
@@ -564,7 +551,7 @@ static const struct scenario list[] = {
 	 .prepare = a_free_view_of_others, .run = alloc_4, .shows = "tiles_returned", .vmm_only = true},
 	{.name = "flip into a view", .conf = MOVES "wait:off,view_tiles:4", .prepare = a_left_view, .run = alloc_12,
 	 .shows = "path_flip", .proof = got_what_was_freed, .vmm_only = true},
-	{.name = "trim a free view", .conf = MOVES "wait:off,view_tiles:4", .prepare = a_free_view, .run = trim_all,
+	{.name = "trim a free view", .conf = MOVES "wait:off,view_tiles:4", .prepare = a_free_view, .run = stage_trim,
 	 .shows = "num_device_free", .vmm_only = true},
 	{.name = "borrow a block that has passed", .conf = "slack_per_mille:0", .prepare = passed_of_another,
 	 .run = alloc_30, .shows = "driver_calls.event_query", .proof = got_what_was_freed},

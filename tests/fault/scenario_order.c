@@ -13,11 +13,6 @@ static trz_status poll_heap(struct stage *g)
 	return trz_poll(g->rig.heap);
 }
 
-static trz_status trim_all(struct stage *g)
-{
-	return trz_trim(g->rig.heap, 0, NULL);
-}
-
 static trz_status close_heap(struct stage *g)
 {
 	trz_heap *heap = g->rig.heap;
@@ -472,7 +467,7 @@ static const struct scenario list[] = {
 	 .shows = "driver_calls.event_record"},
 	{.name = "free a slot of a thread's stream", .prepare = own_slot, .run = free_it,
 	 .shows = "driver_calls.event_record"},
-	{.name = "trim what threads have left", .prepare = left_by_threads, .run = trim_all,
+	{.name = "trim what threads have left", .prepare = left_by_threads, .run = stage_trim,
 	 .shows = "driver_calls.context_record"},
 	{.name = "climb the ladder to what threads have left", .capacity = MIB(120), .prepare = left_by_threads,
 	 .run = alloc_90, .shows = "driver_calls.context_record", .vmm_only = true},
@@ -483,7 +478,7 @@ static const struct scenario list[] = {
 	 .shows = "stream.current", .two_contexts = true},
 	{.name = "free a block of another context's stream", .conf = "event_bytes:0", .prepare = held_there,
 	 .run = free_it, .shows = "driver_calls.event_record", .two_contexts = true},
-	{.name = "trim beside another context", .prepare = freed_there, .run = trim_all,
+	{.name = "trim beside another context", .prepare = freed_there, .run = stage_trim,
 	 .shows = "driver_calls.event_query", .two_contexts = true},
 	{.name = "close beside another context", .prepare = freed_there, .run = close_heap, .two_contexts = true},
 	{.name = "take memory of a context that has ended", .conf = "slack_per_mille:0",

@@ -136,11 +136,7 @@ static void after_a_capture(struct stage *g)
 
 static trz_status alloc_after_it(struct stage *g)
 {
-	g->p = g;
-	trz_status status = trz_pool_alloc(g->rig.heap, g->pool, MIB(2), 0, g->a, &g->p);
-	if (status != TRZ_OK)
-		assert_null(g->p);
-	return status;
+	return stage_alloc_of(g, g->pool, MIB(2), g->a);
 }
 
 static trz_status alloc_of_default_after_it(struct stage *g)
@@ -301,11 +297,6 @@ static trz_status close_heap(struct stage *g)
 	return trz_close(heap);
 }
 
-static trz_status trim_all(struct stage *g)
-{
-	return trz_trim(g->rig.heap, 0, NULL);
-}
-
 /* With dedicated memory, which its streams have no lane for elsewhere. */
 static void a_pool_with_dedicated_memory(struct stage *g)
 {
@@ -429,7 +420,7 @@ static const struct scenario list[] = {
 	 .run = poll_heap, .shows = "driver_calls.event_query", .proof = no_pool_is_left, .old_driver = true},
 	{.name = "the end of a pool with dedicated memory", .prepare = a_pool_with_dedicated_memory,
 	 .run = release_and_poll, .proof = no_pool_is_left, .vmm_only = true},
-	{.name = "trim a pool", .prepare = a_pool_with_dedicated_memory, .run = trim_all, .shows = "num_device_free"},
+	{.name = "trim a pool", .prepare = a_pool_with_dedicated_memory, .run = stage_trim, .shows = "num_device_free"},
 	{.name = "close with a captured pool", .prepare = a_pinned_pool, .run = close_heap},
 	{.name = "close with a captured pool, old driver", .prepare = a_pinned_pool, .run = close_heap, .old_driver = true},
 	{.name = "close with a released pool", .prepare = a_released_pool, .run = close_heap},

@@ -55,13 +55,7 @@ static trz_status alloc_100(struct stage *g)
 
 static trz_status alloc_dedicated(struct stage *g)
 {
-	trz_alloc_params params = {
-		.struct_size = sizeof params, .size = MIB(33), .stream = g->a, .flags = TRZ_ALLOC_CONTIGUOUS};
-	g->p = g;
-	trz_status status = trz_alloc_with(g->rig.heap, &params, &g->p);
-	if (status != TRZ_OK)
-		assert_null(g->p);
-	return status;
+	return stage_alloc_dedicated(g, MIB(33), g->a);
 }
 
 static trz_status enable_and_alloc(struct stage *g)
@@ -199,11 +193,6 @@ static void an_import_with_notices(struct stage *g)
 	rig_sync(&g->rig);
 }
 
-static trz_status trim_all(struct stage *g)
-{
-	return trz_trim(g->rig.heap, 0, NULL);
-}
-
 static void told_that_it_has_gone(struct stage *g)
 {
 	assert_int_equal(g->told.bytes, g->proof);
@@ -288,7 +277,7 @@ static const struct scenario list[] = {
 	 .prepare = scattered_and_exported, .run = gather_and_end, .shows = "path_gather", .vmm_only = true},
 	{.name = "import, use elsewhere, free", .prepare = exported_with_notices, .run = import_use_and_free,
 	 .shows = "imported_bytes.peak", .vmm_only = true},
-	{.name = "trim a freed import with notices", .prepare = an_import_with_notices, .run = trim_all,
+	{.name = "trim a freed import with notices", .prepare = an_import_with_notices, .run = stage_trim,
 	 .shows = "driver_calls.unmap", .proof = told_that_it_has_gone, .vmm_only = true},
 	{.name = "close a freed import with notices", .prepare = an_import_with_notices, .run = close_heap,
 	 .vmm_only = true},

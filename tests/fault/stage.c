@@ -130,13 +130,37 @@ trz_status stage_listen(struct stage *g)
 	return status;
 }
 
-trz_status stage_alloc(struct stage *g, size_t size, trz_stream stream)
+/* What an allocation into g->p has returned. */
+static trz_status given_or_null(const struct stage *g, trz_status status)
 {
-	g->p = g;
-	trz_status status = trz_alloc(g->rig.heap, size, 0, stream, &g->p);
 	if (status != TRZ_OK)
 		assert_null(g->p);
 	return status;
+}
+
+trz_status stage_alloc(struct stage *g, size_t size, trz_stream stream)
+{
+	g->p = g;
+	return given_or_null(g, trz_alloc(g->rig.heap, size, 0, stream, &g->p));
+}
+
+trz_status stage_alloc_of(struct stage *g, trz_pool *pool, size_t size, trz_stream stream)
+{
+	g->p = g;
+	return given_or_null(g, trz_pool_alloc(g->rig.heap, pool, size, 0, stream, &g->p));
+}
+
+trz_status stage_alloc_dedicated(struct stage *g, size_t size, trz_stream stream)
+{
+	trz_alloc_params params = {
+		.struct_size = sizeof params, .size = size, .stream = stream, .flags = TRZ_ALLOC_CONTIGUOUS};
+	g->p = g;
+	return given_or_null(g, trz_alloc_with(g->rig.heap, &params, &g->p));
+}
+
+trz_status stage_trim(struct stage *g)
+{
+	return trz_trim(g->rig.heap, 0, NULL);
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------- */

@@ -67,8 +67,13 @@ void stage_perforate(struct stage *g);
 /* Keeps g->told up to date from here on; stage_judge then asks whether it is right. */
 trz_status stage_listen(struct stage *g);
 
-/* An operation that allocates into g->p. */
+/* Operations that allocate into g->p: of the default pool, of another, and dedicated memory. A failure leaves NULL. */
 trz_status stage_alloc(struct stage *g, size_t size, trz_stream stream);
+trz_status stage_alloc_of(struct stage *g, trz_pool *pool, size_t size, trz_stream stream);
+trz_status stage_alloc_dedicated(struct stage *g, size_t size, trz_stream stream);
+
+/* An operation that returns all that is free. */
+trz_status stage_trim(struct stage *g);
 
 /* Blocks of 16 MiB on stream a, every second one free; work on them is under way, or done. */
 void stage_scatter(struct stage *g);
