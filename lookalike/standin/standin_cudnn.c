@@ -11,15 +11,12 @@
 #include "standin.h"
 
 STANDIN_HANDLE(cudnnCreate, cudnnDestroy)
-STANDIN_DESCRIPTOR(cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor)
 STANDIN_DESCRIPTOR(cudnnCreateFilterDescriptor, cudnnDestroyFilterDescriptor)
 STANDIN_DESCRIPTOR(cudnnCreateConvolutionDescriptor, cudnnDestroyConvolutionDescriptor)
 STANDIN_DESCRIPTOR(cudnnCreateActivationDescriptor, cudnnDestroyActivationDescriptor)
 STANDIN_DESCRIPTOR(cudnnCreatePoolingDescriptor, cudnnDestroyPoolingDescriptor)
 STANDIN_DESCRIPTOR(cudnnCreateDropoutDescriptor, cudnnDestroyDropoutDescriptor)
 STANDIN_DESCRIPTOR(cudnnCreateCTCLossDescriptor, cudnnDestroyCTCLossDescriptor)
-STANDIN_DESCRIPTOR(cudnnCreateRNNDescriptor, cudnnDestroyRNNDescriptor)
-STANDIN_DESCRIPTOR(cudnnCreateRNNDataDescriptor, cudnnDestroyRNNDataDescriptor)
 STANDIN_DESCRIPTOR(cudnnCreateSpatialTransformerDescriptor, cudnnDestroySpatialTransformerDescriptor)
 
 int cudnnSetStream(void *handle, void *stream)

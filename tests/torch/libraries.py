@@ -31,12 +31,33 @@ with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBac
     assert q.grad.shape == q.shape
 assert torch.rand(1000, device="cuda").shape == (1000,)
 assert torch.sparse.mm(torch.eye(64).to_sparse_csr().cuda(), a).shape == a.shape
-try:
-    torch.nn.LSTM(8, 8).cuda()(torch.randn(5, 2, 8, device="cuda"))
-except RuntimeError as error:
-    assert "CUDNN" in str(error).upper(), error
-else:
-    raise AssertionError("cuDNN's recurrent layers, whose weights' layout is not known, did not say so")
+
+
+def recurrent(cls, **options):
+    """Trains a recurrent layer: PyTorch keeps its weights where cuDNN tells that they lie, together and apart."""
+    layer = cls(32, 64, **options).cuda()
+    parts = sorted((w.data_ptr(), w.nbytes) for w in layer.parameters())
+    assert len({w.untyped_storage().data_ptr() for w in layer.parameters()}) == 1
+    assert all(at + size <= next_at for (at, size), (next_at, _) in zip(parts, parts[1:])), parts
+    assert sum(size for _, size in parts) == next(layer.parameters()).untyped_storage().nbytes()
+    step = torch.randn(5, 2, 32, device="cuda", requires_grad=True)
+    out, _ = layer(step)
+    out.sum().backward()
+    assert out.shape == (5, 2, options.get("proj_size", 64) * (2 if layer.bidirectional else 1))
+    assert all(w.grad.shape == w.shape for w in layer.parameters()) and step.grad.shape == step.shape
+    with torch.no_grad():
+        assert layer(step)[0].shape == out.shape
+    lengths = torch.nn.utils.rnn.pack_padded_sequence(step, [5, 3])
+    layer(lengths)[0].data.sum().backward()
+
+
+for cls in (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN):
+    recurrent(cls)
+    recurrent(cls, num_layers=3, bidirectional=True, dropout=0.1)
+recurrent(torch.nn.LSTM, num_layers=2, bidirectional=True, proj_size=16)
+without_bias = torch.nn.GRU(32, 64, bias=False).cuda()
+without_bias(torch.randn(5, 2, 32, device="cuda"))[0].sum().backward()
+
 # Kernels that are compiled while the program runs.
 assert torch.lcm(torch.arange(9).cuda(), torch.arange(9).cuda()).shape == (9,)
 assert torch.special.bessel_j0(a).shape == a.shape

@@ -34,7 +34,7 @@ Family = collections.namedtuple("Family", "prefix refusal bodies")
 FAMILIES = {
     "libcublasLt": Family("cublasLt", 15, ["standin_cublaslt.c"]),
     "libcublas": Family("cublas", 15, ["standin_cublas.c"]),
-    "libcudnn": Family("cudnn", 3000, ["standin_cudnn.c", "standin_cudnn_graph.c"]),
+    "libcudnn": Family("cudnn", 3000, ["standin_cudnn.c", "standin_cudnn_graph.c", "standin_cudnn_rnn.c"]),
     "libcufft": Family("cufft", 16, ["standin_cufft.c"]),
     "libcusparseLt": Family("cusparseLt", 10, []),
     "libcusparse": Family("cusparse", 10, ["standin_cusparse.c"]),
