@@ -17,6 +17,7 @@ SETTINGS = [f"-D{entry}" for entry in KEPT] + [
 # What a project sets for itself, and parts of it find set.
 OF_THE_PARENT = ["-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON", "-DBUILD_SHARED_LIBS=ON",
                  "-DCMAKE_C_STANDARD=90", "-DCMAKE_CXX_STANDARD=11"]
+PROGRAMS_IN_C = ("c_terrazzo", "c_static", "c_cuda", "c_cuda_static")
 
 
 class Embed(unittest.TestCase):
@@ -65,6 +66,13 @@ class Embed(unittest.TestCase):
     def test_fetch_content_ninja(self):
         self.check_parent("Ninja", "FetchContent")
 
+    def test_parents_warnings_are_no_errors(self):
+        self.make("Ninja", CONSUMER, "-DWAY=add_subdirectory", f"-DTERRAZZO_SOURCE={SOURCE}",
+                  "-DCMAKE_C_FLAGS=-Werror -Wpedantic -Wconversion", "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON",
+                  targets=PROGRAMS_IN_C)
+        for program in PROGRAMS_IN_C:
+            check_program(self, self.build / program)
+
     def test_parent_installs_it(self):
         # Without a build type, too: terrazzo has to be installed as what it was built as.
         self.make("Ninja", CONSUMER, "-DWAY=add_subdirectory", f"-DTERRAZZO_SOURCE={SOURCE}", "-DTRZ_INSTALL=ON",
@@ -73,9 +81,8 @@ class Embed(unittest.TestCase):
         prefix = self.build / "prefix"
         run("cmake", "--install", self.build, "--prefix", prefix)
         self.build /= "of_the_package"
-        programs = ("c_terrazzo", "c_static", "c_cuda", "c_cuda_static")
-        self.make("Ninja", CONSUMER, f"-DCMAKE_PREFIX_PATH={prefix}", targets=programs)
-        for program in programs:
+        self.make("Ninja", CONSUMER, f"-DCMAKE_PREFIX_PATH={prefix}", targets=PROGRAMS_IN_C)
+        for program in PROGRAMS_IN_C:
             check_program(self, self.build / program)
 
 
