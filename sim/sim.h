@@ -198,10 +198,11 @@ trz_status sim_copy_blank(sim *s, trz_context c, trz_stream st, uint64_t to, uin
  * device addresses now must still be mapped, by the same mapping, whenever it runs, in each launch of a graph, too;
  * else it is an illegal access whose text has the name. `name` outlives the machine. The first `known` words are
  * arguments. The kernel may ignore the others: a mistake with one of those is a suspicion, which is counted but has no
- * effect. */
+ * effect. `parts`: it works on parts of what its arguments name, who knows which, so races are suspicions, too. */
 struct sim_words {
 	const uint64_t *word;
 	size_t known, count;
+	bool parts;
 };
 trz_status sim_touch(sim *s, trz_context c, trz_stream st, struct sim_words words, const char *name, uint64_t cost_ns);
 

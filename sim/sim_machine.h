@@ -110,6 +110,7 @@ struct sim_touched {
 	unsigned references;
 	const char *name;
 	size_t known, count;        /* the first `known` addresses are arguments; the others may be */
+	bool parts;                 /* the kernel works on parts of what they name */
 	uint64_t address[];
 };
 

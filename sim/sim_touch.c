@@ -87,7 +87,7 @@ struct race {
 	const struct sim_work *user, *writer;
 	struct sim_range written;
 	uint64_t address;
-	bool known;
+	bool argument, known;        /* known: the user uses just this address */
 };
 
 /* The i-th range that an item writes: a fill or copy has one, a collective several. False: there are no more. */
@@ -113,14 +113,15 @@ static bool find_use(struct race *r, const struct sim_work *user)
 	for (size_t i = 0; t && i < t->count; i++)
 		if (t->address[i] - r->written.address < r->written.size) {
 			r->address = t->address[i];
-			r->known = i < t->known;
+			r->argument = i < t->known;
+			r->known = r->argument && !t->parts;
 			return true;
 		}
 	for (size_t i = 0; i < count; i++)
 		if (uses[i].address < r->written.address + r->written.size &&
 		    r->written.address < uses[i].address + uses[i].size) {
 			r->address = uses[i].address > r->written.address ? uses[i].address : r->written.address;
-			r->known = true;
+			r->argument = r->known = true;
 			return true;
 		}
 	return false;
@@ -148,7 +149,7 @@ static void report_race(sim *s, const struct race *r)
 	         r->known ? "race" : "perhaps a race", sim_work_name(r->user),
 	         r->user->kind == SIM_WORK_MEET ? sim_meet_name(r->user) : r->user->touched->name,
 	         (unsigned long long)(newer ? r->stream : r->other)->id,
-	         r->known ? "uses" : "has among other bytes of a parameter", (unsigned long long)r->address,
+	         r->argument ? "uses" : "has among other bytes of a parameter", (unsigned long long)r->address,
 	         sim_work_name(r->writer), (unsigned long long)(newer ? r->other : r->stream)->id,
 	         (unsigned long long)r->written.address, (unsigned long long)r->written.size, sim_work_name(first));
 	accuse(s, r->known, TRZ_ERROR_CORRUPT, text);
@@ -190,7 +191,7 @@ static struct sim_touched *collect(const sim *s, struct sim_words words, const c
 	struct sim_touched *t = *found ? malloc(sizeof *t + *found * sizeof t->address[0]) : NULL;
 	if (!t)
 		return NULL;
-	*t = (struct sim_touched){.references = 1, .name = name};
+	*t = (struct sim_touched){.references = 1, .name = name, .parts = words.parts};
 	for (size_t i = 0; i < words.count; i++) {
 		if (!sim_mapping_at(s, words.word[i]))
 			continue;

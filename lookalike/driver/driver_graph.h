@@ -142,6 +142,25 @@ void look_attributes_forget(const void *owner);
 cuda_result look_kernel_keep(struct cuda_kernel_node *k, void **kept);
 trz_status look_kernel_enqueue(const struct cuda_kernel_node *k, trz_context context, void *stream);
 
+/* driver_parts.c: whether the launches of a kernel work on parts of the same memory. A launch begins, gets its
+ * parameters that are numbers or addresses, and is noted. */
+enum { LOOK_PARTS_NUMBERS = 8 };
+struct look_launch {
+	void *stream;
+	unsigned grid[3], block[3];
+	uint64_t address, addresses;  /* the first; a hash of all */
+	size_t count;
+	uint64_t number[LOOK_PARTS_NUMBERS];
+};
+struct look_parts {
+	struct look_launch last;
+	bool found;
+};
+void look_parts_begin(struct look_launch *l, const struct cuda_kernel_node *k, void *stream);
+void look_parts_add_number(struct look_launch *l, uint64_t number);
+void look_parts_add_address(struct look_launch *l, uint64_t address);
+bool look_parts_note(struct look_parts *p, const struct look_launch *l);
+
 #pragma GCC visibility pop
 
 #endif

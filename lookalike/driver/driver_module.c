@@ -44,6 +44,7 @@ struct look_function {
 	uint64_t mixed;              /* one bit for each parameter that has held anything but addresses; set atomically */
 	int attributes[TRZ_CU_FUNC_ATTRIBUTE_MAX];
 	struct look_old_launch *old; /* driver_old.c; NULL: it was never launched that way */
+	struct look_parts parts;
 };
 
 static pthread_mutex_t code_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -612,6 +613,7 @@ cuda_result cuOccupancyMaxPotentialClusterSize(int *size, void *function, const 
 enum { MOST_WORDS = 4096, MOST_OPERANDS = 6 };
 
 struct gathered {
+	struct look_launch launch;
 	size_t known, count;
 	uint64_t word[MOST_WORDS];
 };
@@ -648,10 +650,25 @@ static bool is_pointers(struct look_function *f, uint32_t index, const struct ke
 	return all && !(__atomic_load_n(&f->mixed, __ATOMIC_RELAXED) & bit);
 }
 
+static void note_param(struct look_launch *l, const struct kernel_param *p, const char *value, bool known)
+{
+	uint64_t word = 0;
+	bool single = p->size == 4 || p->size == 8;
+	if (single)
+		memcpy(&word, value, p->size);
+	if (single && !sim_is_device(look.sim, word)) {
+		look_parts_add_number(l, word);
+		return;
+	}
+	for (uint32_t at = 0; known && at < p->size; at += 8)
+		look_parts_add_address(l, word_at(value, at));
+}
+
 static void gather_param(struct look_function *f, uint32_t index, const char *value, struct gathered *g)
 {
 	const struct kernel_param *p = &f->kernel->params.list[index];
 	bool known = is_pointers(f, index, p, value);
+	note_param(&g->launch, p, value, known);
 	/* Words are aligned in the buffer, which begins aligned. */
 	for (uint32_t at = (uint32_t)(align_up(p->offset, 8) - p->offset); at + 8 <= p->size; at += 8)
 		add_word(g, word_at(value, at), known);
@@ -691,22 +708,24 @@ static void gather_words(struct look_function *f, void **params, void **extra, s
 		add_word(g, word_at(buffer, (uint32_t)at), false);
 }
 
-static trz_status enqueue(struct look_function *f, trz_context context, void *stream, void **params, void **extra)
+static trz_status enqueue(const struct cuda_kernel_node *k, trz_context context, void *stream)
 {
+	struct look_function *f = k->function;
 	struct gathered g;
-	gather_words(f, params, extra, &g);
+	look_parts_begin(&g.launch, k, stream);
+	gather_words(f, k->params, k->extra, &g);
 	__atomic_fetch_add(&look_live.kernels, 1, __ATOMIC_RELAXED);
-	const struct sim_words words = {g.word, g.known, g.count};
+	const struct sim_words words = {g.word, g.known, g.count, look_parts_note(&f->parts, &g.launch)};
 	return sim_touch(look.sim, context, stream, words, f->name, look.kernel_ns);
 }
 
-static cuda_result launch(struct look_function *f, void *stream, void **params, void **extra)
+static cuda_result launch(const struct cuda_kernel_node *k, void *stream)
 {
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
-	LOOK_NEED(f, INVALID_HANDLE);
+	LOOK_NEED(k->function, INVALID_HANDLE);
 	look_note_work(context, stream);
-	return look_enqueued(enqueue(f, context, stream, params, extra));
+	return look_enqueued(enqueue(k, context, stream));
 }
 
 int trz_lookalike_shape_fits(const unsigned grid[3], const unsigned block[3])
@@ -719,14 +738,15 @@ int trz_lookalike_shape_fits(const unsigned grid[3], const unsigned block[3])
 }
 
 /* Whether a kernel can be launched with this grid, so many threads a block and `shared` bytes beyond its own. */
-static cuda_result check_launch(struct look_function *f, const unsigned grid[3], const unsigned block[3],
-                                unsigned shared)
+static cuda_result check_launch(const struct cuda_kernel_node *k)
 {
+	struct look_function *f = k->function;
+	const unsigned *block = k->block, shared = k->shared_bytes;
 	LOOK_NEED(f, INVALID_HANDLE);
-	LOOK_NEED(trz_lookalike_shape_fits(grid, block), INVALID_VALUE);
+	LOOK_NEED(trz_lookalike_shape_fits(k->grid, block), INVALID_VALUE);
 	LOOK_NEED((int)(block[0] * block[1] * block[2]) <= max_threads(f), LAUNCH_OUT_OF_RESOURCES);
-	const struct fatbin_kernel *k = kernel_of(f);
-	uint64_t own = k ? k->shared_bytes : 0;
+	const struct fatbin_kernel *code = kernel_of(f);
+	uint64_t own = code ? code->shared_bytes : 0;
 	int allowed = f->attributes[TRZ_CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
 	LOOK_NEED(own + shared <= KIB(48) || shared <= (unsigned)allowed, INVALID_VALUE);
 	return TRZ_CUDA_SUCCESS;
@@ -777,7 +797,7 @@ static cuda_result keep_buffer(struct cuda_kernel_node *k, void **kept)
 cuda_result look_kernel_keep(struct cuda_kernel_node *k, void **kept)
 {
 	LOOK_NEED(k->function && !(k->params && k->extra), INVALID_VALUE);
-	cuda_result result = check_launch(k->function, k->grid, k->block, k->shared_bytes);
+	cuda_result result = check_launch(k);
 	const struct fatbin_kernel *code = result == TRZ_CUDA_SUCCESS ? kernel_of(k->function) : NULL;
 	LOOK_NEED(k->params || k->extra || !code || code->no_params || code->params.count == 0, INVALID_VALUE);
 	if (result != TRZ_CUDA_SUCCESS || (!k->params && !k->extra))
@@ -787,26 +807,32 @@ cuda_result look_kernel_keep(struct cuda_kernel_node *k, void **kept)
 
 trz_status look_kernel_enqueue(const struct cuda_kernel_node *k, trz_context context, void *stream)
 {
-	return enqueue(k->function, context, stream, k->params, k->extra);
+	return enqueue(k, context, stream);
 }
 
 cuda_result cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                            unsigned shared, void *stream, void **params, void **extra)
 {
 	LOOK_ENTER(cuLaunchKernel);
-	const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
-	cuda_result result = check_launch(function, grid, block, shared);
-	return result == TRZ_CUDA_SUCCESS ? launch(function, stream, params, extra) : result;
+	const struct cuda_kernel_node k = {function, {gx, gy, gz}, {bx, by, bz}, shared, params, extra, NULL, NULL};
+	cuda_result result = check_launch(&k);
+	return result == TRZ_CUDA_SUCCESS ? launch(&k, stream) : result;
 }
 
 cuda_result cuLaunchKernelEx(const struct cuda_launch *config, void *function, void **params, void **extra)
 {
 	LOOK_ENTER(cuLaunchKernelEx);
 	LOOK_NEED(config, INVALID_VALUE);
-	const unsigned grid[3] = {config->grid_x, config->grid_y, config->grid_z};
-	const unsigned block[3] = {config->block_x, config->block_y, config->block_z};
-	cuda_result result = check_launch(function, grid, block, config->shared_bytes);
-	return result == TRZ_CUDA_SUCCESS ? launch(function, config->stream, params, extra) : result;
+	const struct cuda_kernel_node k = {
+		.function = function,
+		.grid = {config->grid_x, config->grid_y, config->grid_z},
+		.block = {config->block_x, config->block_y, config->block_z},
+		.shared_bytes = config->shared_bytes,
+		.params = params,
+		.extra = extra,
+	};
+	cuda_result result = check_launch(&k);
+	return result == TRZ_CUDA_SUCCESS ? launch(&k, config->stream) : result;
 }
 
 cuda_result cuLaunchCooperativeKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
@@ -814,14 +840,14 @@ cuda_result cuLaunchCooperativeKernel(void *function, unsigned gx, unsigned gy, 
 {
 	int resident = 0;
 	LOOK_ENTER(cuLaunchCooperativeKernel);
-	const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
-	cuda_result result = check_launch(function, grid, block, shared);
+	const struct cuda_kernel_node k = {function, {gx, gy, gz}, {bx, by, bz}, shared, params, NULL, NULL, NULL};
+	cuda_result result = check_launch(&k);
 	if (result == TRZ_CUDA_SUCCESS)
 		result = cuOccupancyMaxActiveBlocksPerMultiprocessor(&resident, function, (int)(bx * by * bz), shared);
 	if (result != TRZ_CUDA_SUCCESS)
 		return result;
 	LOOK_NEED((uint64_t)gx * gy * gz <= (uint64_t)resident * look.profile->sms, COOPERATIVE_LAUNCH_TOO_LARGE);
-	return launch(function, stream, params, NULL);
+	return launch(&k, stream);
 }
 
 int trz_lookalike_library_call(void *stream, const char *name, const uint64_t *words, size_t count)
@@ -832,7 +858,7 @@ int trz_lookalike_library_call(void *stream, const char *name, const uint64_t *w
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	__atomic_fetch_add(&look_live.library_calls, 1, __ATOMIC_RELAXED);
-	const struct sim_words arguments = {words, count, count};
+	const struct sim_words arguments = {words, count, count, false};
 	look_note_work(context, stream);
 	return look_enqueued(sim_touch(look.sim, context, stream, arguments, name, look.kernel_ns));
 }

@@ -38,6 +38,27 @@ def launch_words(function, words, stream):
     return driver.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, arguments, None)
 '''
 
+PARTS = LAID + '''
+SOURCE = (b".version 8.0\\n.target sm_80\\n.address_size 64\\n"
+          b".visible .entry part(.param .u64 memory, .param .u32 number)\\n{\\nret;\\n}\\n\\0")
+module, function, other = c_void_p(), c_void_p(), new_stream()
+must(driver.cuModuleLoadData(byref(module), SOURCE))
+must(driver.cuModuleGetFunction(byref(function), module, b"part"))
+
+def part(stream, address, number, blocks=1):
+    values = c_uint64(address), ctypes.c_uint(number)
+    arguments = (c_void_p * 2)(*map(ctypes.addressof, values))
+    must(driver.cuLaunchKernel(function, blocks, 1, 1, 32, 1, 1, 0, stream, arguments, None))
+
+def race(first, second):
+    """The second launch is in no order with the fill that the first one follows."""
+    must(runtime.cudaDeviceSynchronize())
+    must(runtime.cudaMemsetAsync(c_void_p(a), 1, c_size_t(4096), stream))
+    part(stream, *first)
+    part(other, *second)
+    must(runtime.cudaStreamSynchronize(other))
+'''
+
 CAPTURED = LAID + """
 graph, instance = c_void_p(), c_void_p()
 must(runtime.cudaStreamBeginCapture(stream, 0))
@@ -220,6 +241,32 @@ must(runtime.cudaDeviceSynchronize())
             done = run(program + use.replace("LOW", "a + 2 * MIB - 8"), work="blocked", schedule="lifo")
             self.assertEqual(done.returncode, -6, use)
             self.assertIn("race: kernel pair", done.stderr)
+
+    def test_parts_of_a_buffer_may_be_written_meanwhile(self):
+        """Streams that work on a part each: what tells the kernel its part, an offset, is a number to the device."""
+        apart = "race((a, 0), (a, 32))\nrace((a, 4096), (a, 0))\nrace((a, 0), (a, 0))\n"
+        with tempfile.TemporaryDirectory() as folder:
+            succeed(self, PARTS + apart, work="blocked", schedule="lifo", report=folder)
+            report = json.loads(next(Path(folder).glob("*.json")).read_text())
+        self.assertEqual((report["violations"], report["suspicions"]), (0, 3))
+        self.assertIn("perhaps a race: kernel part on stream", report["first_suspicion"])
+        self.assertIn(" uses ", report["first_suspicion"])
+        for pair in ("(a, 7), (a, 7)", "(a, 0), (a, 31)", "(a, 0), (a + 8, 32)", "(a, 0), (a, 64, 2)",
+                     "(a, 0x3f800000), (a, 0x40000000)"):
+            done = run(PARTS + f"race({pair})\n", work="blocked", schedule="lifo")
+            self.assertEqual(done.returncode, -6, pair)
+            self.assertIn("race: kernel part", done.stderr)
+
+    def test_memory_of_parts_is_watched(self):
+        done = run(PARTS + """
+race((a, 0), (a, 32))
+must(runtime.cudaDeviceSynchronize())
+part(other, a, 64)
+unmap(a, 2 * MIB)
+must(runtime.cudaDeviceSynchronize())
+""", work="blocked", schedule="lifo")
+        self.assertEqual(done.returncode, -6)
+        self.assertIn("illegal access by kernel part", done.stderr)
 
     def test_polling_ends(self):
         for schedule in ("random", "fifo", "lifo", "starve"):
