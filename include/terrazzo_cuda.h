@@ -124,6 +124,11 @@ TRZ_CUDA_API void trz_cudaEnd(void);
  * memory anyway, since CUDA copies between them; so nothing is closed after cudaDeviceDisablePeerAccess. */
 TRZ_CUDA_API void trz_cudaOpenHeap(int device, int on);
 
+/* Call it before cudaIpcGetMemHandle; with TRZ_CUDA_REPLACE this is done for you. cudaErrorNotSupported: the memory is
+ * terrazzo's, which other processes cannot open. A line on standard error names the remedy, and from here on
+ * trz_cudaMalloc passes on to the driver. */
+TRZ_CUDA_API trz_cudaError_t trz_cudaMayExport(const void *ptr);
+
 /* The heap of the current context, for the functions of terrazzo.h; opens it if need be. NULL: the driver serves this
  * context, or there is no context. Do not close the heap. */
 struct trz_heap;
@@ -150,6 +155,12 @@ static inline cudaError_t trz_cudaDeviceEnablePeerAccess(int device, unsigned fl
 	if (error == cudaSuccess)
 		trz_cudaOpenHeap(device, 1);
 	return error;
+}
+
+static inline cudaError_t trz_cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *ptr)
+{
+	cudaError_t error = trz_cudaMayExport(ptr);
+	return error == cudaSuccess ? cudaIpcGetMemHandle(handle, ptr) : error;
 }
 
 static inline cudaError_t trz_cudaGetLastError(void)
@@ -221,6 +232,7 @@ template <class T> static inline cudaError_t cudaMallocAsync(T **ptr, size_t siz
 #define cudaMemPoolSetAccess trz_cudaMemPoolSetAccess
 #define cudaDeviceEnablePeerAccess trz_cudaDeviceEnablePeerAccess
 #define cudaDeviceReset trz_cudaDeviceReset
+#define cudaIpcGetMemHandle trz_cudaIpcGetMemHandle
 #define cudaGetLastError trz_cudaGetLastError
 #define cudaPeekAtLastError trz_cudaPeekAtLastError
 #endif

@@ -250,6 +250,14 @@ trz_cudaError_t trz_cudaMemPoolSetAccess(trz_cudaMemPool_t pool, const trz_cudaM
 	return keep(result);
 }
 
+/* ---- other processes -------------------------------------------------------------------------------------------- */
+
+trz_cudaError_t trz_cudaMayExport(const void *ptr)
+{
+	ENTER();
+	return keep(native_may_export((uintptr_t)ptr));
+}
+
 /* ---- streams ---------------------------------------------------------------------------------------------------- */
 
 trz_cudaError_t trz_cudaStreamDestroy(trz_cudaStream_t stream)

@@ -123,6 +123,9 @@ cuda_result native_alloc_from_pool(cuda_addr *address, size_t size, void *pool, 
 cuda_result native_free_async(cuda_addr address, void *stream);
 cuda_result native_mem_info(size_t *unused, size_t *total);
 cuda_result native_stream_destroy(void *stream);
+/* Before cudaIpcGetMemHandle, which works only for the driver's own allocations. NOT_SUPPORTED: the memory is a heap's;
+ * a line says so, once, and from here on cuMemAlloc is passed on (ipc:auto). */
+cuda_result native_may_export(cuda_addr address);
 void native_stream_retire(void *stream);
 
 /* Notes an allocation to be freed later, since a capture is under way. false: it is noted already, or the host has no

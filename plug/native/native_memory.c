@@ -4,6 +4,8 @@
  */
 #include "native.h"
 
+#include <stdio.h>
+
 /* On all devices to date every pitch is a multiple of this. */
 enum { PITCH = 512 };
 
@@ -322,6 +324,26 @@ cuda_result native_stream_destroy(void *stream)
 {
 	native_stream_retire(stream);
 	return outcome(NATIVE_cuStreamDestroy, NATIVE_PASSED, native_driver.cuStreamDestroy_v2(stream));
+}
+
+/* ---- other processes -------------------------------------------------------------------------------------------- */
+
+cuda_result native_may_export(cuda_addr address)
+{
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+	struct native_heap *h;
+	trz_pointer_info info;
+	native_enter();
+	enum native_place place = native_look(address, &h, &info);
+	native_leave();
+	if (place == NATIVE_ELSEWHERE)
+		return TRZ_CUDA_SUCCESS;
+	if (!atomic_flag_test_and_set(&told))
+		fputs("terrazzo: other processes cannot open memory that terrazzo serves (cudaIpcGetMemHandle): set "
+		      "TERRAZZO_NATIVE=ipc:classic to pass cudaMalloc on to the driver\n", stderr);
+	if (!native_options.refuse_ipc)
+		atomic_store(&native_options.classic, true);
+	return TRZ_CUDA_ERROR_NOT_SUPPORTED;
 }
 
 /* ---- from outside ---------------------------------------------------------------------------------------------- */

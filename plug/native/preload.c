@@ -308,24 +308,11 @@ cuda_result cuPointerSetAttribute(const void *value, int attribute, cuda_addr ad
 	return heaps ? result : REAL(cuPointerSetAttribute)(value, attribute, address);
 }
 
-/* CUDA's older way of sharing works only for the driver's own allocations. From here on it makes them. */
 cuda_result cuIpcGetMemHandle(struct preload_ipc *handle, cuda_addr address)
 {
-	static atomic_flag told = ATOMIC_FLAG_INIT;
-	struct native_heap *h;
-	trz_pointer_info info;
 	ENTER(cuIpcGetMemHandle);
-	native_enter();
-	enum native_place place = native_look(address, &h, &info);
-	native_leave();
-	if (place == NATIVE_ELSEWHERE)
-		return REAL(cuIpcGetMemHandle)(handle, address);
-	if (!atomic_flag_test_and_set(&told))
-		fputs("terrazzo: other processes cannot open memory that terrazzo serves (cudaIpcGetMemHandle): set "
-		      "TERRAZZO_NATIVE=ipc:classic to pass cudaMalloc on to the driver\n", stderr);
-	if (!native_options.refuse_ipc)
-		atomic_store(&native_options.classic, true);
-	return TRZ_CUDA_ERROR_NOT_SUPPORTED;
+	cuda_result result = native_may_export(address);
+	return result == TRZ_CUDA_SUCCESS ? REAL(cuIpcGetMemHandle)(handle, address) : result;
 }
 
 /* ---- memory that a program maps itself -------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program whose CUDA calls are replaced by terrazzo's.
+ * A program whose CUDA calls are replaced by terrazzo's. With an argument it exports memory to other processes.
  */
 #define TRZ_CUDA_REPLACE
 #include "terrazzo_cuda.h"
@@ -21,8 +21,27 @@ __global__ void set(int *to)
 		}                                                                            \
 	} while (0)
 
-int main()
+/* The first handle is refused, since the memory is a heap's; later memory is the driver's. */
+static int share()
 {
+	cudaIpcMemHandle_t handle;
+	int *a, *b;
+	MUST(cudaMalloc(&a, 4096));
+	if (cudaIpcGetMemHandle(&handle, a) != cudaErrorNotSupported || cudaGetLastError() != cudaErrorNotSupported ||
+	    cudaIpcGetMemHandle(&handle, a) != cudaErrorNotSupported || cudaGetLastError() != cudaErrorNotSupported)
+		return 5;
+	MUST(cudaMalloc(&b, 4096));
+	MUST(cudaIpcGetMemHandle(&handle, b));
+	MUST(cudaFree(a));
+	MUST(cudaFree(b));
+	std::puts("all right");
+	return 0;
+}
+
+int main(int count, char **)
+{
+	if (count > 1)
+		return share();
 	int *a, *b, *c;
 	size_t pitch, unused, total;
 	cudaStream_t stream;
