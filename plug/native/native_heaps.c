@@ -153,6 +153,15 @@ static bool is_green(void *stream)
 	return context_of(stream, &context, &green) == TRZ_CUDA_SUCCESS && green;
 }
 
+/* Makes the host stream the first that the heap knows, by a question about it. The heap's entry of a stream that has
+ * ended serves another one, and with it what is still allocated there: that would pass for memory of cuMemAlloc if the
+ * host stream came later (native_pool_give). */
+static void introduce_host(struct native_heap *h)
+{
+	size_t largest;
+	trz_largest_block(h->heap, h->host, &largest);
+}
+
 /* Opens a heap, but not in a green context, which may end while its memory lives. It needs its host stream before its
  * first allocation; none of the calls may disturb a capture of this thread. */
 static bool open_heap(struct native_heap *h, void *context)
@@ -170,10 +179,12 @@ static bool open_heap(struct native_heap *h, void *context)
 	bool opened = native_driver.cuStreamCreate(&host, STREAM_NON_BLOCKING) == TRZ_CUDA_SUCCESS && !is_green(host) &&
 	              cuda->stream_id(cuda->self, context, host, &h->host_id) == TRZ_OK &&
 	              open_or_tell(&params, &h->heap);
-	if (opened)
+	if (opened) {
 		atomic_store(&h->host, host);
-	else if (host)
+		introduce_host(h);
+	} else if (host) {
 		native_driver.cuStreamDestroy_v2(host);
+	}
 	cuda->capture_mode(cuda->self, &mode);
 	return opened;
 }

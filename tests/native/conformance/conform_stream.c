@@ -302,6 +302,21 @@ static void malloc_there(void *argument)
 	cudaFree(NULL);
 }
 
+/* Memory that outlives its stream, in a process that allocates in no other way. */
+void check_ended(void)
+{
+	void *one = new_stream(), *two = new_stream(), *pool = NULL, *outlives = allocate(3 * MIB, one), *other;
+	must("cudaDeviceGetDefaultMemPool", cudaDeviceGetDefaultMemPool(&pool, 0));
+	must("cudaStreamSynchronize", cudaStreamSynchronize(one));
+	must("cudaStreamDestroy", cudaStreamDestroy(one));
+	other = allocate(5 * MIB, two);
+	is("ended/freed_on_no_stream", cudaFree(other), SUCCESS);
+	holds("ended/other_memory_is_used", of_pool(pool, USED) >= 3 * MIB && of_pool(pool, USED) < 5 * MIB);
+	is("ended/freed_on_another_stream", cudaFreeAsync(outlives, two), SUCCESS);
+	must("cudaStreamSynchronize", cudaStreamSynchronize(two));
+	is("ended/used_no_more", (long long)of_pool(pool, USED), 0);
+}
+
 void check_capture(void)
 {
 	void *stream = new_stream(), *ptr = NULL, *graph = NULL, *executable = NULL, *outside = allocate(1 * MIB, stream);

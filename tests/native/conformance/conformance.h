@@ -196,6 +196,7 @@ void check_pointers(void);
 void check_async(void);
 void check_order(void);
 void check_pools(void);
+void check_ended(void);
 void check_capture(void);
 void check_driver(void);
 void check_driver_pointers(void);
