@@ -221,6 +221,13 @@ class Options(unittest.TestCase):
         later = "torch.cuda.memory._set_allocator_settings('backend:native,max_split_size_mb:64')"
         self.check("backend:native,expandable_segments:True", f"import torch; {later}\n{WHO}", "terrazzo")
 
+    @unittest.skipUnless(hasattr(torch._C, "_accelerator_setAllocatorSettings"), "PyTorch does not judge them all")
+    def test_what_pytorch_refuses_while_a_program_runs(self):
+        code = ("import torch\nfor text in (':', '[', ','):\n"
+                "    try: torch.cuda.memory._set_allocator_settings(text)\n"
+                "    except ValueError as error: print(str(error).split(' key ')[0])")
+        self.check("", code, "\n".join(["Unrecognized"] * 3))
+
     def test_the_switch_to_do_without_a_cache_is_honoured(self):
         code = ("import torch; x = torch.empty(40 << 20, dtype=torch.uint8, device='cuda'); del x\n"
                 "torch.cuda.synchronize(); y = torch.empty(5 << 20, dtype=torch.uint8, device='cuda')\n"

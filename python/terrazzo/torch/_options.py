@@ -35,18 +35,23 @@ MEANINGS = {
 }
 
 
-def split(text: str) -> dict[str, str]:
-    """`key:value,key:[a:b,c:d]` as a dict; commas inside brackets belong to the value."""
-    pairs, depth, start = {}, 0, 0
+def pairs(text: str) -> list[tuple[str, str]]:
+    """`key:value,key:[a:b,c:d]` as pairs; commas inside brackets belong to the value."""
+    found, depth, start = [], 0, 0
     text = "".join(text.split())
     for i, char in enumerate(text + ","):
         depth += (char == "[") - (char == "]")
         if char == "," and depth == 0:
             key, _, value = text[start:i].partition(":")
             if key:
-                pairs[key] = value
+                found.append((key, value))
             start = i + 1
-    return pairs
+    return found
+
+
+def split(text: str) -> dict[str, str]:
+    """The same as a dict: the last of several values for a key counts."""
+    return dict(pairs(text))
 
 
 def given() -> dict[str, str]:
@@ -58,8 +63,12 @@ def given() -> dict[str, str]:
 
 
 def without_backend(text: str) -> str:
-    """The same without backend:native, by which PyTorch would look for its own allocator, and stop the program."""
-    return ",".join(f"{key}:{value}" for key, value in split(text).items() if (key, value) != ("backend", "native"))
+    """The same without backend:native, by which PyTorch would look for its own allocator, and stop the program. A text
+    without it stays as it is: PyTorch judges it, wrong or not."""
+    found = pairs(text)
+    if ("backend", "native") not in found:
+        return text
+    return ",".join(f"{key}:{value}" for key, value in found if (key, value) != ("backend", "native"))
 
 
 def hide_backend() -> None:
