@@ -30,6 +30,17 @@ class Ways(unittest.TestCase):
     def test_hooks_alone(self):
         self.check("import terrazzo.torch\nterrazzo.torch.install(shim=False)\n" + WHO, "pluggable")
 
+    @unittest.skipUnless(torch.distributed.is_nccl_available(), "PyTorch has no NCCL")
+    def test_nccl(self):
+        """PyTorch 2.15's newer backend for it asks the allocator for a snapshot."""
+        code = ("import torch.distributed as dist\n"
+                "dist.init_process_group('nccl', store=dist.HashStore(), rank=0, world_size=1)\n"
+                "dist.all_reduce(torch.ones(5, device='cuda')); torch.cuda.synchronize(); print('reduced')\n"
+                "dist.destroy_process_group()")
+        for mode in ("shim", "hooks"):
+            status, out, err = run_python("import torch\n" + code, mode=mode)
+            self.assertEqual((status, out.strip()), (0, "reduced"), err)
+
     def test_the_environment(self):
         path = os.pathsep.join([str(INJECT), os.environ.get("PYTHONPATH", "")])
         self.check(WHO, "terrazzo", PYTHONPATH=path, TERRAZZO="1")

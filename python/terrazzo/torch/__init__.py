@@ -152,6 +152,8 @@ def _install_hooks(library: _native.Library) -> None:
     for setter, function in HOOKS:
         getattr(allocator.allocator(), setter)(library.address(function))
     _keep.append(allocator)
+    # The newer of PyTorch's two NCCL backends asks the allocator for a snapshot, which is refused: the process aborts.
+    os.environ.setdefault("TORCH_DIST_USE_NCCL2", "0")
     if _version() < (2, 14):
         library.trz_torch_watch_captures()
     library.trz_torch_follow_events()
