@@ -41,6 +41,25 @@ class Accounting(Case):
             held.pop()
         self.assert_nothing_left()
 
+    def test_a_device_that_there_is_not_has_no_figures(self):
+        count = torch.cuda.device_count()
+        for call in (torch.cuda.memory_stats, torch.cuda.reset_peak_memory_stats,
+                     torch.cuda.reset_accumulated_memory_stats):
+            with self.assertRaisesRegex(RuntimeError, f"Invalid device argument {count}: "):
+                call(count)
+
+    def test_active_falls_when_the_other_stream_is_done(self):
+        side = torch.cuda.Stream()
+        torch.cuda.empty_cache()
+        x = bytes_on_device(20 * MIB)
+        x.record_stream(side)
+        del x
+        torch.cuda.memory_stats()  # a poll may have to record the event that it asks for
+        torch.cuda.synchronize()
+        now = torch.cuda.memory_stats()
+        self.assertEqual(now["active_bytes.all.current"], now["allocated_bytes.all.current"])
+        self.assertEqual(now["active.all.current"], now["allocation.all.current"])
+
     def test_size_zero_has_no_memory(self):
         x = bytes_on_device(0)
         self.assertEqual(x.data_ptr(), 0)
@@ -175,18 +194,6 @@ class PyTorchsOwn(Case):
         now = torch.cuda.memory_stats()
         self.assertGreaterEqual(now["active_bytes.all.current"], now["allocated_bytes.all.current"])
         torch.cuda.synchronize()
-
-    def test_active_falls_when_the_other_stream_is_done(self):
-        side = torch.cuda.Stream()
-        torch.cuda.empty_cache()
-        x = bytes_on_device(20 * MIB)
-        x.record_stream(side)
-        del x
-        torch.cuda.memory_stats()  # a poll may have to record the event that it asks for
-        torch.cuda.synchronize()
-        now = torch.cuda.memory_stats()
-        self.assertEqual(now["active_bytes.all.current"], now["allocated_bytes.all.current"])
-        self.assertEqual(now["active.all.current"], now["allocation.all.current"])
 
     def test_statistics_are_read_in_a_capture(self):
         side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()

@@ -190,6 +190,69 @@ class Arguments(Case):
         self.assertFalse(torch._C._cuda_isHistoryEnabled())
 
 
+class Recordings(Case):
+    def test_segments_add_up_to_the_statistics(self):
+        held = [bytes_on_device(size) for size in (100, 4700, 33000, 5 * MIB + 1)]
+        segments, stats = torch.cuda.memory_snapshot(), torch.cuda.memory_stats()
+        for part, name in (("allocated_size", "allocated_bytes"), ("active_size", "active_bytes"),
+                           ("requested_size", "requested_bytes"), ("total_size", "reserved_bytes")):
+            self.assertEqual(sum(s[part] for s in segments), stats[f"{name}.all.current"], part)
+        del held
+
+    def test_the_newest_events_are_kept(self):
+        with recording(max_entries=40):
+            for i in range(1, 301):
+                x = bytes_on_device(i * 512)
+                del x
+            events = traces()
+        made = actions(events, "alloc")
+        self.assertEqual(len(events), 40)
+        self.assertEqual(made[-1]["size"], 300 * 512)
+        self.assertTrue(all(e["frames"] for e in made))
+
+    @since(11)
+    def test_skipped_actions(self):
+        with recording(skip_actions=["free_requested", "free_completed"]):
+            x = bytes_on_device(MIB)
+            del x
+            events = traces()
+        self.assertEqual(len(actions(events, "alloc")), 1)
+        self.assertEqual(actions(events, "free_requested") + actions(events, "free_completed"), [])
+
+    @since(11)
+    def test_an_unknown_action_cannot_be_skipped(self):
+        with self.assertRaisesRegex(RuntimeError, "Unknown TraceEntry action: allocs"):
+            torch.cuda.memory._record_memory_history(skip_actions=["allocs"])
+        with self.assertRaisesRegex(RuntimeError, "Unknown TraceEntry action: allocs"):
+            torch.cuda.memory._record_memory_history(True, skip_actions=["allocs"])
+        self.assertFalse(torch._C._cuda_isHistoryEnabled())
+
+    def test_to_begin_again_forgets_nothing(self):
+        with recording(max_entries=100):
+            x = bytes_on_device(3 * MIB)
+            torch.cuda.memory._record_memory_history(stacks="python", max_entries=100)
+            y = bytes_on_device(5 * MIB)
+            self.assertEqual([e["size"] for e in actions(traces(), "alloc")], [3 * MIB, 5 * MIB])
+            self.assertTrue(frames_at(x.data_ptr()) and frames_at(y.data_ptr()))
+        del x, y
+
+    @since(15)
+    def test_a_recording_may_leave_the_device_out(self):
+        with recording(record_cuda=False):
+            self.assertFalse(torch._C._cuda_isHistoryEnabled())
+
+    @since(8)
+    def test_a_graphs_pool_has_its_own_segments(self):
+        pool, graph = torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph()
+        outside = bytes_on_device(3 * MIB)
+        with torch.cuda.graph(graph, pool=pool):
+            inside = bytes_on_device(5 * MIB)
+        held = [block["address"] for segment in torch.cuda.memory_snapshot(pool) for block in segment["blocks"]
+                if block["state"] == "active_allocated"]
+        self.assertEqual(held, [inside.data_ptr()])
+        del outside, inside
+
+
 @shim_only
 class History(Case):
     def test_allocations_and_frees_with_frames(self):
@@ -211,14 +274,6 @@ class History(Case):
             self.assertEqual([(e["addr"], e["size"]) for e in actions(traces(), "snapshot")],
                              [(0, torch.cuda.memory_allocated())])
         del x
-
-    def test_segments_add_up_to_the_statistics(self):
-        held = [bytes_on_device(size) for size in (100, 4700, 33000, 5 * MIB + 1)]
-        segments, stats = torch.cuda.memory_snapshot(), torch.cuda.memory_stats()
-        for part, name in (("allocated_size", "allocated_bytes"), ("active_size", "active_bytes"),
-                           ("requested_size", "requested_bytes"), ("total_size", "reserved_bytes")):
-            self.assertEqual(sum(s[part] for s in segments), stats[f"{name}.all.current"], part)
-        del held
 
     def test_pinned_memorys_settings_are_pytorchs(self):
         self.assertEqual(torch.cuda.memory._snapshot()["allocator_settings"]["pinned_num_register_threads"], 1)
@@ -305,37 +360,12 @@ class History(Case):
         self.assertEqual([e["user_metadata"] for e in actions(events, "free_requested")],
                          [f"step {i}" for i in range(200)])
 
-    def test_the_newest_events_are_kept(self):
-        with recording(max_entries=40):
-            for i in range(1, 301):
-                x = bytes_on_device(i * 512)
-                del x
-            events = traces()
-        made = actions(events, "alloc")
-        self.assertEqual(len(events), 40)
-        self.assertEqual(made[-1]["size"], 300 * 512)
-        self.assertTrue(all(e["frames"] for e in made))
-
     def test_a_recording_becomes_longer(self):
         with recording(max_entries=4):
             with recording(max_entries=1000):
                 held = [bytes_on_device(MIB) for _ in range(50)]
                 self.assertEqual(len(actions(traces(), "alloc")), 50)
         del held
-
-    def test_skipped_actions(self):
-        with recording(skip_actions=["free_requested", "free_completed"]):
-            x = bytes_on_device(MIB)
-            del x
-            events = traces()
-        self.assertEqual(len(actions(events, "alloc")), 1)
-        self.assertEqual(actions(events, "free_requested") + actions(events, "free_completed"), [])
-
-    @since(11)
-    def test_an_unknown_action_cannot_be_skipped(self):
-        with self.assertRaisesRegex(RuntimeError, "Unknown TraceEntry action: allocs"):
-            torch.cuda.memory._record_memory_history(skip_actions=["allocs"])
-        self.assertFalse(torch._C._cuda_isHistoryEnabled())
 
     @annotates
     def test_annotations(self):

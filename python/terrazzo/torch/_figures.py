@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import operator
 import os
 import tempfile
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Sequence
+
+from ._places import Error
 
 if TYPE_CHECKING:
     from . import _native
@@ -24,6 +27,9 @@ FLOWS = ("allocation", "segment", "allocated_bytes", "reserved_bytes", "requeste
 ACTIVE = {"active": "allocation", "active_bytes": "allocated_bytes"}
 COUNTS = ("num_alloc_retries", "num_ooms", "num_device_alloc", "num_device_free")
 OVERSIZE = ("oversize_allocations", "oversize_segments")
+ACTIONS = ("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap",
+           "snapshot", "oom")
+UNIT = 512
 
 
 def nested(flat: dict[str, int | float]) -> dict[str, Any]:
@@ -59,61 +65,120 @@ class Figures:
         self.library, self.history, self.devices = library, history, devices
         self.bases: dict[int, dict[str, Any]] = {}
         self.recording = False
+        self.events, self.frames, self.skipped = 0, False, frozenset[str]()
+
+    def heap(self, device: int) -> Any:
+        """A device's heap, false if it has none yet."""
+        count = self.devices()
+        if not 0 <= device < count:
+            raise RuntimeError(f"Invalid device argument {device}: this machine has {count} device{'s'[:count != 1]}")
+        return self.library.heap(device, open=False)
+
+    def settled(self, device: int) -> dict[str, Any]:
+        """The figures once the heap has asked how far the streams are, if freed memory waits for one."""
+        heap, flat = self.heap(device), self.library.stats(device)
+        if flat.get("pending.current"):
+            with contextlib.suppress(Error):  # a heap that cannot ask still has figures
+                self.library.trz_poll(heap)
+            flat = self.library.stats(device)
+        return nested(flat)
 
     def stats(self, device: int) -> dict[str, Any]:
-        figures = nested(self.library.stats(device))
+        figures = self.settled(device)
         if device in self.bases:
             subtract(figures, self.bases[device])
         return figures
 
     def reset_accumulated(self, device: int) -> None:
-        self.bases[device] = nested(self.library.stats(device))
+        self.bases[device] = self.settled(device)
 
     def reset_peaks(self, device: int) -> None:
-        heap = self.library.heap(device, open=False)
+        heap = self.heap(device)
         if heap:
             self.library.trz_reset_peaks(heap)
 
     def fraction(self, device: int) -> float:
+        self.heap(device)
         return self.library.trz_torch_get_fraction(device)
 
-    def snapshot(self, *_: Any) -> dict[str, Any]:
-        """A snapshot of all devices."""
+    def one(self, device: int) -> dict[str, Any]:
+        """The snapshot of a device, as PyTorch would write it."""
+        heap = self.library.heap(device, open=False)
+        found = read_snapshot(self.library, heap) if heap else {"segments": [], "device_traces": []}
+        events = found["device_traces"][device] if heap else []
+        found["device_traces"] = [e for e in events if e["action"] not in self.skipped][-max(1, self.events):]
+        for entry in (*found["segments"], *found["device_traces"]):
+            self.name_pool(device, entry)
+        for segment in found["segments"]:
+            count_sizes(segment)
+        return found
+
+    def name_pool(self, device: int, entry: dict[str, Any]) -> None:
+        """Gives a pool of PyTorch's the id by which PyTorch knows it."""
+        for key in ("pool_id", "segment_pool_id"):
+            if key in entry and entry[key][1]:
+                entry[key] = self.library.pool_id(device, entry[key][1]) or entry[key]
+
+    def snapshot(self, wanted: tuple[int, ...] | None = None, *_: Any) -> dict[str, Any]:
+        """A snapshot of all devices. `wanted`: a pool's id, (0, 0) for all memory; behind it, whether with events."""
+        pool, traces = tuple((wanted or (0, 0))[:2]), all((wanted or ())[2:])
         whole: dict[str, Any] = {"segments": [], "device_traces": [], "allocator_settings": {},
                                  "external_annotations": []}
         for device in range(self.devices()):
-            heap = self.library.heap(device, open=False)
-            one = read_snapshot(self.library, heap) if heap else {"segments": [], "device_traces": []}
-            whole["segments"] += one["segments"]
-            whole["device_traces"].append(one["device_traces"][device] if one["device_traces"] else [])
+            one = self.one(device)
+            whole["segments"] += [s for s in one["segments"] if pool in ((0, 0), s["segment_pool_id"])]
+            whole["device_traces"].append(one["device_traces"] if traces else [])
             whole["allocator_settings"].update(one.get("allocator_settings", {}))
             if "terrazzo" in one:  # readers know by it whose snapshot this is
                 add_own(whole.setdefault("terrazzo", {}), one["terrazzo"])
         return whole
 
     def record(self, enabled: str | None = "all", context: str | None = "all", stacks: str = "all",
-               max_entries: int = MOST_EVENTS, *_: Any, **__: Any) -> None:
+               max_entries: int = MOST_EVENTS, clear_history: bool = False, compile_context: bool = False,
+               annotations: bool = False, skip_actions: Sequence[str] = (), pinned: bool = False,
+               cuda: bool = True) -> None:
         expect("state", enabled, ("state", "all", None))
         expect("context", context, ("state", "alloc", "all", None))
         expect("stacks", stacks, ("python", "all"))
-        if not enabled and not self.recording:
+        if operator.index(max_entries) < 0:
+            raise TypeError(f"max_entries is {max_entries}: a history cannot have fewer than no entries")
+        for action in skip_actions:
+            if action not in ACTIONS:
+                raise RuntimeError(f"Unknown TraceEntry action: {action}")
+        if not cuda or not enabled and not self.recording:
             return
-        self.recording = enabled is not None
         events = max(1, min(max_entries, MOST_EVENTS)) if enabled == "all" else 1  # a state has no past
-        self.history(self.recording, events=events, frames=context is not None)
+        self.skipped = frozenset(skip_actions)
+        self.begin(enabled is not None, events, context is not None, clear_history)
 
-    def record_legacy(self, enabled: bool, context: bool = True, max_entries: int = 1, *_: Any, **__: Any) -> None:
+    def begin(self, enabled: bool, events: int, frames: bool, clear: bool) -> None:
+        """Starts the history, unless the one that there is will do: starting forgets all events and stacks."""
+        if not (enabled and self.recording and not clear and frames == self.frames and events <= self.events):
+            self.history(enabled, events=events, frames=frames)
+        self.recording, self.events, self.frames = enabled, events, frames
+
+    def record_legacy(self, enabled: bool, context: bool = True, max_entries: int = 1, events_context: bool = False,
+                      cpp: bool = False, *more: Any) -> None:
         """Starts a history, as programs for PyTorch before 2.1 ask for it."""
-        self.record("all" if enabled else None, "all" if context else None, max_entries=max_entries)
+        self.record("all" if enabled else None, "all" if context else None, "all", max_entries, *more)
 
     def is_recording(self) -> bool:
         return self.recording
 
 
 def expect(name: str, word: str | None, words: tuple[str | None, ...]) -> None:
-    """Refuses a word that an argument must not be, with PyTorch's own kind of error."""
+    """Refuses a word that an argument must not be, with PyTorch's own error."""
     if word not in words:
-        raise RuntimeError(f"expected {name} to be {' or '.join(map(repr, words))}, not {word!r}")
+        *others, last = map(repr, words)
+        raise RuntimeError(f"expected {name} to be {', '.join(others)}, or {last}")
+
+
+def count_sizes(segment: dict[str, Any]) -> None:
+    """Counts what is held as the statistics do: a slot is longer than its counted bytes."""
+    held = [block for block in segment["blocks"] if block["state"] == "active_allocated"]
+    counted = sum(-(-block["requested_size"] // UNIT) * UNIT for block in held)
+    segment["active_size"] += counted - segment["allocated_size"]
+    segment["allocated_size"] = counted
 
 
 def read_snapshot(library: _native.Library, heap: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
 from pathlib import Path
 
 from ._places import Error
@@ -17,6 +17,11 @@ class StatValue(ctypes.Structure):
 class PoolInfo(ctypes.Structure):
     _fields_ = [("id", c_uint), ("references", c_uint), ("pinned", c_bool), ("reserved", c_size_t),
                 ("allocated", c_size_t), ("allocations", c_size_t)]
+
+
+class PoolId(ctypes.Structure):
+    """PyTorch's id of a pool."""
+    _fields_ = [("first", c_ulonglong), ("second", c_ulonglong)]
 
 
 class BlockInfo(ctypes.Structure):
@@ -72,10 +77,12 @@ SIGNATURES = {
     "trz_torch_follow_events": (c_size_t, []),
     "trz_torch_set_fraction": (None, [c_int, c_double]),
     "trz_torch_get_fraction": (c_double, [c_int]),
+    "trz_torch_pool_by_number": (PoolId, [c_int, c_uint]),
     "trz_torch_history": (None, [c_size_t, c_void_p, c_void_p]),
     "trz_set_frame_callback": (None, [c_void_p, c_void_p, c_void_p, c_void_p]),
     "trz_stats": (None, [c_void_p, POINTER(StatValue), c_size_t, POINTER(c_size_t)]),
     "trz_reset_peaks": (None, [c_void_p]),
+    "trz_poll": (None, [c_void_p]),
     "trz_trim": (None, [c_void_p, c_size_t, POINTER(c_size_t)]),
     "trz_largest_block": (None, [c_void_p, c_void_p, POINTER(c_size_t)]),
     "trz_set_limit": (None, [c_void_p, c_size_t]),
@@ -146,6 +153,11 @@ class Library:
         out = c_void_p()
         self.trz_torch_heap(device, open, byref(out))
         return out
+
+    def pool_id(self, device: int, number: int) -> tuple[int, int] | None:
+        """PyTorch's id of the pool that snapshots give this number; None if PyTorch does not know it."""
+        found = self.trz_torch_pool_by_number(device, number)
+        return (found.first, found.second) if found.first or found.second else None
 
     def set_tag(self, text: str | None) -> None:
         """Keeps the bytes until the thread has another tag, since the heap keeps the pointer, not a copy; by the
