@@ -166,9 +166,16 @@ static bool is_free_to_go(enum evidence_category category)
 	return evidence_may_leak(category) && category != CATEGORY_GRADIENTS && category != CATEGORY_OPTIMIZER;
 }
 
+/* Weights do as one model after the other is loaded, or each layer as it is needed. */
 static bool gets_larger(const struct evidence_growth *g)
 {
-	return !g->leak && !g->overfilled && is_free_to_go(g->category);
+	return !g->leak && !g->overfilled && (is_free_to_go(g->category) || g->category == CATEGORY_WEIGHTS);
+}
+
+/* What is copied into something larger with each step. */
+static bool is_copied(const struct evidence_growth *g)
+{
+	return gets_larger(g) && g->category == CATEGORY_UNKNOWN;
 }
 
 const struct evidence_growth *verdict_larger(const struct evidence *e)
@@ -427,12 +434,12 @@ static uint64_t kept_by_others(const struct evidence *e, const struct verdict *v
 	return max_u64(evidence_or_zero(pools), evidence_or_zero(streams));
 }
 
-/* Whether most of what is live comes and goes with the batch. A text does not tell: then what was asked for does, which
- * in a backward pass is gradients. */
+/* Whether most of what is live comes and goes with the batch, or is copied into something larger with the steps. A text
+ * does not tell: then what was asked for does, which in a backward pass is gradients. */
 static bool is_mostly_passing(const struct evidence *e)
 {
 	static const enum evidence_category passing[] = { CATEGORY_ACTIVATIONS, CATEGORY_TEMPORARY, CATEGORY_KV_CACHE };
-	uint64_t held = 0;
+	uint64_t held = grown(e, is_copied);
 	bool asked = e->category == CATEGORY_GRADIENTS;
 	for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
 		held = sum(held, evidence_or_zero(e->categories[passing[i]]));
@@ -443,8 +450,8 @@ static bool is_mostly_passing(const struct evidence *e)
 	return evidence_known(e->allocated) && held > e->allocated / 2;
 }
 
-/* The least free memory in pieces that counts. An optimizer asks for as much as all weights, piece by piece: what
- * serves one request may not serve the next. */
+/* The least that counts of free memory in pieces, or of what rounding takes. An optimizer asks for as much as all
+ * weights, piece by piece: what serves one request may not serve the next. */
 static uint64_t least_scattered(const struct evidence *e)
 {
 	bool most = is_mostly_passing(e) || e->category == CATEGORY_OPTIMIZER;
@@ -465,9 +472,11 @@ static bool is_material(const struct evidence *e, const struct verdict *v, enum 
 		return has_piece(v, e->largest_streams) || has_piece(v, e->largest_free) || others_streams(e) >= least;
 	if (kind == VERDICT_FRAGMENTED)
 		return v->usable >= least_scattered(e) && less(sum(v->room, v->usable), v->piece) >= least;
-	if (kind == VERDICT_ROUNDING)
-		return v->rounding >= least ||
-		       (v->rounding > SEGMENT && v->rounding >= evidence_or_zero(e->requested) / MUCH_ROUNDED);
+	if (kind == VERDICT_ROUNDING) {
+		uint64_t own = rounding_of_request(e, v->need);
+		return v->rounding >= least_scattered(e) ||
+		       (own > SEGMENT && own >= evidence_or_zero(e->requested) / MUCH_ROUNDED);
+	}
 	return true;
 }
 

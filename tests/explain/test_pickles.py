@@ -606,6 +606,44 @@ class Loops(Case):
             self.assertEqual(got["holders"][0]["category"], "activations" if trains else "KV cache")
             self.assertEqual(got["remedies"][0]["name"], "bound_growth" if trains else "shrink_kv_cache")
 
+    def test_a_bank_that_is_copied_into_a_larger_one(self):
+        """It leaves some per cent in pieces, which are not why memory ran out."""
+        bank = [{"filename": "/srv/u/bank.py", "line": 5, "name": "enqueue"}, *TRAIN]
+        for grows, verdict in ((True, "full"), (False, "fragmented")):
+            s, size = Snapshot(), 0
+            s.segment((20, "a", ADAM))
+            lanes = [BASE + (100 + 4 * k) * GIB for k in range(2)]
+            for step in range(40):
+                for action in ("alloc", "free_requested", "free_completed"):
+                    s.event(action, 8, addr=BASE + 80 * GIB, frames=TRAIN)
+                    s.event(action, 8, addr=BASE + 81 * GIB, frames=FORWARD)
+                if not grows and step:
+                    continue
+                size += 50 if grows else 2000
+                s.event("alloc", size, addr=lanes[step % 2], frames=bank)
+                for action in ("free_requested", "free_completed") if step else ():
+                    s.event(action, size - 50, addr=lanes[1 - step % 2])
+            s.at = lanes[1 if grows else 0]
+            s.segment((2000, "a", bank), (100, "f"))
+            s.segment((10, "a", TRAIN), (100, "f"))
+            s.oom(2050, 2000, frames=bank)
+            got = self.expect(s, verdict, 50)
+            self.assertEqual(got["remedies"][0]["name"], "bound_growth" if grows else "join_pieces")
+
+    def test_models_that_are_loaded_and_kept(self):
+        """Or layers, each as it is needed: nothing tells these apart, and either is to be bounded."""
+        s, blocks, at = Snapshot(), [], BASE + 100 * GIB
+        for step in range(40):
+            for k, stack in enumerate((TRAIN, *[FORWARD] * 5)):
+                for action in ("alloc", "free_requested", "free_completed"):
+                    s.event(action, 40, addr=at + k * GIB, frames=stack)
+            for _ in range(4):
+                s.event("alloc", 20, addr=s.at + len(blocks) * 20 * MIB, frames=WEIGHT)
+                blocks.append((20, "a", WEIGHT))
+        s.segment(*blocks)
+        s.oom(64, 10, frames=WEIGHT)
+        self.assertEqual(self.expect(s, "full", 54)["remedies"][0]["name"], "bound_growth")
+
     def test_outputs_of_longer_and_longer_sequences(self):
         """The newest lasts until the next has been made; it is no cache."""
         s = Snapshot()

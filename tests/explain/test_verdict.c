@@ -658,6 +658,17 @@ static void test_rounding(void **state)
 	expect(VERDICT_ROUNDING, 0.5);
 	e.live_requested = gib(23.2);  /* so little is in every program */
 	expect(VERDICT_FULL, 0.5);
+	/* A cache leaves some per cent behind its blocks; a small request does not make that more. */
+	ask(0.03, 24, 0, 24, 24);
+	e.live_requested = gib(22);
+	expect(VERDICT_ROUNDING, 0.03);
+	for (int i = 0; i < CATEGORY_COUNT; i++)
+		e.categories[i] = 0;
+	e.categories[CATEGORY_KV_CACHE] = gib(20);
+	expect(VERDICT_FULL, 0.03);
+	assert_null(remedy(REMEDY_ROUNDING));
+	e.live_requested = gib(19);
+	expect(VERDICT_ROUNDING, 0.03);
 }
 
 static void test_unknown(void **state)
