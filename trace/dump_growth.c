@@ -10,6 +10,7 @@
 
 #include "bits.h"
 #include "dump_loop.h"
+#include "dump_needed.h"
 #include "dump_sites.h"
 #include "dump_steps.h"
 #include "error.h"
@@ -26,10 +27,6 @@ enum { CHURN_LEAST = 10 };
  * 1 / KEPT_SHARE of what its steps rise by. */
 enum { KEPT_SHARE = 4, WORK_SHARE = 4 };
 
-/* Without stacks: so many blocks as large as a weight that was there before the steps may be its gradient and the
- * optimizer's state. */
-enum { BESIDE_WEIGHT = 3 };
-
 /* Neither test applies to at least so many steps that begin outside of models and call them: a loop that collects
  * outputs with their graphs keeps all that its models make, and frees nothing. */
 enum { CALLS_LEAST = 8 };
@@ -40,6 +37,10 @@ enum { PART_LEAST = 32 << 10 };
 /* When memory has run out, growth matters from 1 / MATTERS of the live memory on, unless other growth is more than
  * SLOWER times as fast. */
 enum { MATTERS = 20, SLOWER = 4 };
+
+/* What grows is made anew if its newest 1 / NEWEST of the time has made all but 1 / OLD of it: of a list that is kept,
+ * that time has made about as much as any other. */
+enum { NEWEST = 4, OLD = 8 };
 
 /* Allocations without a stack are told apart by size, in so many classes. */
 enum { SIZES = 4096 };
@@ -322,24 +323,45 @@ static bool is_churn(size_t frees, size_t allocations)
 static bool may_be_of_weights(const struct play *p, const struct site_sum *site)
 {
 	bool makes = p->made == 0 || !is_churn(p->unmade, p->made);
-	return !p->has_stacks && makes && site->count <= (1 + BESIDE_WEIGHT) * site->before;
-}
-
-/* Where nothing is trained, what a model has made, lasts from step to step, and is copied into something larger in each
- * is what it remembers of a sequence: more than one tensor, or it is its newest output, and sequences get longer. */
-static bool is_cache(const struct play *p, const struct leaks_finding *f, const struct site_sum *site,
-                     const struct evidence *e, enum evidence_category category)
-{
-	bool trains = evidence_or_zero(e->categories[CATEGORY_GRADIENTS]) ||
-	              evidence_or_zero(e->categories[CATEGORY_OPTIMIZER]) || p->steps.marked;
-	double steps = (double)(leaks_steps(p->leaks) - f->since_step);
-	bool several = site->few > 1;
-	return category == CATEGORY_ACTIVATIONS && !trains && several && !f->suspect && f->allocations_per_step * steps < 1;
+	return !p->has_stacks && makes && site->count <= (1 + DUMP_BESIDE_WEIGHT) * site->before;
 }
 
 static const struct site_sum *site_found(const struct play *p, const struct leaks_finding *f)
 {
 	return f->site == LEAKS_REST ? &p->sites[0] : &p->sites[f->site];
+}
+
+/* Whether a finding's site makes anew, again and again, what it holds. */
+static bool is_made_anew(struct play *p, const struct dump_moment *m, const struct leaks_finding *f)
+{
+	uint64_t steps = leaks_steps(p->leaks), bytes = 0, newest = 0;
+	size_t from = p->steps.at[steps - (steps - f->since_step) / NEWEST];
+	for (size_t i = 0; i < m->block_count; i++) {
+		const struct dump_block *b = &m->blocks[i];
+		uint32_t at;
+		if (b->state != DUMP_HELD || site_at(p, b->stack, bytes_of(b)) != site_found(p, f))
+			continue;
+		bytes += b->size;
+		newest += map_get(&p->live, b->address, &at) && p->first + at >= from ? b->size : 0;
+	}
+	return newest > 0 && newest >= bytes - bytes / OLD;
+}
+
+/* Where nothing is trained, what a model has made may be what it remembers of sequences: more than one tensor, or it is
+ * its newest output, and sequences get longer. */
+static bool may_be_cache(const struct play *p, const struct site_sum *site, const struct evidence *e)
+{
+	bool trains = evidence_or_zero(e->categories[CATEGORY_GRADIENTS]) ||
+	              evidence_or_zero(e->categories[CATEGORY_OPTIMIZER]) || p->steps.marked;
+	return dump_category(p->d, site->stack) == CATEGORY_ACTIVATIONS && !trains && site->few > 1;
+}
+
+/* It is, if it lasts from step to step, and is copied into something larger in each. */
+static bool is_cache(const struct play *p, const struct leaks_finding *f, const struct site_sum *site,
+                     const struct evidence *e)
+{
+	double steps = (double)(leaks_steps(p->leaks) - f->since_step);
+	return may_be_cache(p, site, e) && !f->suspect && f->allocations_per_step * steps < 1;
 }
 
 /* The frame that names a site; NULL: it has none. */
@@ -367,7 +389,7 @@ static void tell(struct play *p, const struct leaks_finding *f, const char *loop
 		                     .per_step_high = f->bytes_per_step_high,
 		                     .live = f->live,
 		                     .steps = leaks_steps(p->leaks) - f->since_step };
-	if (g.site && is_cache(p, f, site, e, g.category)) {
+	if (g.site && is_cache(p, f, site, e)) {
 		g.category = CATEGORY_KV_CACHE;
 		evidence_is_cache(e, g.site);
 	}
@@ -592,6 +614,37 @@ static bool has_steps(const struct play *p)
 	return p->steps.lasts && (p->steps.marked || (churns(p) && !loads_data(p)) || calls_models(p));
 }
 
+/* The caches of ever more sequences are more and more allocations, but each is copied again and again, so that none is
+ * kept. Returns whether suspects remain. */
+static bool find_kept(struct play *p, const struct dump_moment *m, const struct evidence *e,
+                      struct leaks_finding *found, size_t count)
+{
+	bool suspects = false;
+	for (size_t i = 0; i < count; i++) {
+		if (may_be_cache(p, site_found(p, &found[i]), e) && is_made_anew(p, m, &found[i])) {
+			found[i].allocations_per_step = 0;
+			found[i].suspect = false;
+		}
+		suspects |= found[i].suspect;
+	}
+	return suspects;
+}
+
+/* What weights need is no suspect: they may be unfrozen one after the other. Errors: HOST_MEMORY. */
+static trz_status except_needed(const struct play *p, const struct dump_moment *m, struct leaks_finding *found,
+                                size_t count)
+{
+	const size_t *newest = &p->steps.at[leaks_steps(p->leaks) - 1];
+	trz_status status = TRZ_OK;
+	for (size_t i = 0; i < count && status == TRZ_OK; i++) {
+		bool needed = false;
+		if (found[i].suspect)
+			status = dump_is_needed(p->d, m, site_found(p, &found[i])->stack, newest[0], newest[1], &needed);
+		found[i].suspect &= !needed;
+	}
+	return status;
+}
+
 static trz_status find(struct play *p, const struct dump_moment *m, struct evidence *e)
 {
 	struct leaks_finding found[EVIDENCE_GROWTH_MAX];
@@ -607,11 +660,13 @@ static trz_status find(struct play *p, const struct dump_moment *m, struct evide
 	status = look_for_one_pass(p, m, found, count, &one_pass);
 	if (status != TRZ_OK || one_pass)
 		return status;
-	if (e->failed && count && !found[0].suspect)  /* suspects come first */
+	bool suspects = find_kept(p, m, e, found, count);
+	if (e->failed && !suspects)
 		status = suspect_by_what_was_before(p, m, found, count);
-	if (status != TRZ_OK)
-		return status;
-	status = tell_all(p, m, found, count, e);
+	if (status == TRZ_OK)
+		status = except_needed(p, m, found, count);
+	if (status == TRZ_OK)
+		status = tell_all(p, m, found, count, e);
 	if (status == TRZ_OK)
 		tell_forecast(p, e);
 	return status;

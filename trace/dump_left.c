@@ -9,6 +9,7 @@
 
 #include "bits.h"
 #include "dump_loop.h"
+#include "dump_needed.h"
 #include "dump_sites.h"
 #include "dump_steps.h"
 #include "error.h"
@@ -21,12 +22,15 @@ enum {
 	MATTERS = 20,              /* the part of what is live that such a line holds, */
 	TOGETHER = 4,              /* and that all of them do */
 	SELDOM_TIMES = 64,         /* as much as all steps leave a line holds, at least, that leaks in few of them, */
-	SELDOM_PART = 2            /* and the part of what is live that it holds */
+	SELDOM_PART = 2,           /* and the part of what is live that it holds */
+	LATE = 8,                  /* the newest such part of the steps shows whether the heap goes on growing, */
+	LATE_STEPS = 2             /* if it is so many steps or more */
 };
 
 /* Of one line, numbered by its frame, + 1. */
 struct line {
 	uint64_t left[2];          /* bytes, of each half of the steps */
+	uint64_t late;             /* bytes of them, of the newest steps */
 	uint64_t count;            /* of blocks that are left */
 	uint64_t held, held_count;
 	uint32_t stack;
@@ -73,11 +77,26 @@ static size_t middle_of(const struct search *s)
 	return s->steps->at[s->steps->count / 2];
 }
 
+/* How many steps are the newest; 0: too few, so nothing tells whether the heap goes on growing. */
+static size_t late_steps(const struct search *s)
+{
+	size_t part = (s->steps->count - 1) / LATE;
+	return part >= LATE_STEPS ? part : 0;
+}
+
+/* Where the newest steps begin or, with `parts` 2, as many before them. */
+static size_t late_of(const struct search *s, size_t parts)
+{
+	return s->steps->at[s->steps->count - 1 - parts * late_steps(s)];
+}
+
 /* What the heap has grown by in these steps: from the first event to the last mark or, since a history may begin in the
- * middle of a step, from the least of the first half to that of the second. Errors: HOST_MEMORY. */
-static trz_status look_at_events(struct search *s, size_t event, uint64_t *grown)
+ * middle of a step, from the least of the first half to that of the second. `late`: from the steps before the newest to
+ * these. Errors: HOST_MEMORY. */
+static trz_status look_at_events(struct search *s, size_t event, uint64_t *grown, int64_t *late)
 {
 	int64_t now = 0, low[2] = { 0, INT64_MAX };  /* beside what was live at first */
+	int64_t newest[2] = { INT64_MAX, INT64_MAX };
 	trz_status status = TRZ_OK;
 	for (size_t i = begin_of(s); i < event && status == TRZ_OK; i++) {
 		const struct dump_event *e = &s->d->events[i];
@@ -89,7 +108,10 @@ static trz_status look_at_events(struct search *s, size_t event, uint64_t *grown
 		now -= e->action == DUMP_FREE_COMPLETED ? (int64_t)e->size : 0;
 		int64_t *least = &low[i >= middle_of(s)];
 		*least = now < *least ? now : *least;
+		least = &newest[i >= late_of(s, 1)];
+		*least = i >= late_of(s, 2) && now < *least ? now : *least;
 	}
+	*late = late_steps(s) ? newest[1] - newest[0] : 0;
 	int64_t rise = low[1] - low[0];
 	*grown = (uint64_t)(rise > now ? rise : now > 0 ? now : 0);
 	return status;
@@ -109,6 +131,7 @@ static void look_at_blocks(struct search *s, const struct dump_moment *m)
 		if (!map_get(&s->made, b->address, &at) || begin_of(s) + at >= end_of(s))
 			continue;
 		line->left[begin_of(s) + at >= middle_of(s)] += b->size;
+		line->late += begin_of(s) + at >= late_of(s, 1) ? b->size : 0;
 		line->count++;
 	}
 }
@@ -180,28 +203,43 @@ static trz_status tell_all(const struct search *s, const struct dump_moment *m, 
 	return status;
 }
 
-static trz_status judge(const struct search *s, uint64_t grown, const struct dump_moment *m, struct evidence *e)
+/* A cache that has been full for a while makes the heap no larger. */
+static bool goes_on(const struct search *s, int64_t late, uint64_t left)
 {
-	uint64_t left = 0, held = 0;
-	for (size_t i = 0; i < s->d->frame_count; i++) {
+	return late_steps(s) == 0 || late >= (int64_t)(left / 2);
+}
+
+static trz_status judge(const struct search *s, uint64_t grown, int64_t late, const struct dump_moment *m,
+                        struct evidence *e)
+{
+	uint64_t left = 0, held = 0, left_late = 0;
+	size_t newest = s->steps->at[s->steps->count - 2];
+	trz_status status = TRZ_OK;
+	for (size_t i = 0; i < s->d->frame_count && status == TRZ_OK; i++) {
 		struct line *line = &s->lines[i];
+		bool needed = false;
 		line->leaks = leaks(s, line, e);
+		if (line->leaks)
+			status = dump_is_needed(s->d, m, line->stack, newest, end_of(s), &needed);
+		line->leaks &= !needed;
 		left += line->leaks ? left_of(line) : 0;
+		left_late += line->leaks ? line->late : 0;
 		held += line->leaks ? line->held : 0;
 	}
-	if (held < e->allocated / TOGETHER || grown < left / 2)
-		return TRZ_OK;
+	if (status != TRZ_OK || held < e->allocated / TOGETHER || grown < left / 2 || !goes_on(s, late, left_late))
+		return status;
 	return tell_all(s, m, e);
 }
 
 static trz_status search(struct search *s, size_t event, const struct dump_moment *m, struct evidence *e)
 {
 	uint64_t grown = 0;
+	int64_t late = 0;
 	s->lines = calloc(s->d->frame_count + 1, sizeof *s->lines);
-	trz_status status = s->lines ? look_at_events(s, event, &grown) : TRZ_ERROR_HOST_MEMORY;
+	trz_status status = s->lines ? look_at_events(s, event, &grown, &late) : TRZ_ERROR_HOST_MEMORY;
 	if (status == TRZ_OK) {
 		look_at_blocks(s, m);
-		status = judge(s, grown, m, e);
+		status = judge(s, grown, late, m, e);
 	}
 	free(s->lines);
 	map_free(&s->made);

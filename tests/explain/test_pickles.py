@@ -606,6 +606,34 @@ class Loops(Case):
             self.assertEqual(got["holders"][0]["category"], "activations" if trains else "KV cache")
             self.assertEqual(got["remedies"][0]["name"], "bound_growth" if trains else "shrink_kv_cache")
 
+    def test_caches_of_ever_more_sequences(self):
+        """Each sequence's cache is copied into a longer one in each step, and sequences come: there are more and more
+        blocks, but none is old. A line that keeps what it makes has old ones, however many."""
+        for kept, verdict in ((False, "full"), (True, "leak")):
+            s, held, mib, free = Snapshot(), [], 10, BASE + 100 * GIB
+            s.segment((300, "a", WEIGHT))
+            for step in range(48):
+                for action in ("alloc", "free_requested", "free_completed"):
+                    s.event(action, 2, addr=BASE + 80 * GIB, frames=TRAIN)
+                for old in ([] if kept else held[:]):
+                    s.event("alloc", mib, addr=free, frames=CACHED)
+                    for action in ("free_requested", "free_completed"):
+                        s.event(action, mib, addr=old)
+                    held[held.index(old)] = free
+                    free += mib * MIB
+                for _ in range(4):
+                    for action in ("alloc", "free_requested", "free_completed"):
+                        s.event(action, 2, addr=BASE + 80 * GIB, frames=INNER)
+                s.event("alloc", mib, addr=free, frames=CACHED)
+                held.append(free)
+                free += mib * MIB
+            for at in held:
+                s.at = at
+                s.segment((mib, "a", CACHED))
+            s.oom(40, 10, frames=CACHED)
+            got = self.expect(s, verdict, 30)
+            self.assertEqual(got["holders"][0]["category"], "activations" if kept else "KV cache")
+
     def test_a_bank_that_is_copied_into_a_larger_one(self):
         """It leaves some per cent in pieces, which are not why memory ran out."""
         bank = [{"filename": "/srv/u/bank.py", "line": 5, "name": "enqueue"}, *TRAIN]
@@ -629,6 +657,26 @@ class Loops(Case):
             s.oom(2050, 2000, frames=bank)
             got = self.expect(s, verdict, 50)
             self.assertEqual(got["remedies"][0]["name"], "bound_growth" if grows else "join_pieces")
+
+    def test_weights_that_are_unfrozen(self):
+        """An optimizer's state grows with them. It is no leak until there is more than they need, or they get no
+        gradients any more, as in models that are kept after a search."""
+        gradient = [{"filename": "??", "line": 0, "name": "torch::autograd::generated::AddmmBackward0::apply"}]
+        for weights, trained, verdict in ((60, 60, "full"), (10, 60, "leak"), (60, 2, "leak")):
+            s, blocks, at = Snapshot(), [(16, "a", WEIGHT)] * weights, BASE + 100 * GIB
+            for step in range(120):
+                for k, stack in enumerate((TRAIN, *[FORWARD] * 4)):
+                    for action in ("alloc", "free_requested", "free_completed"):
+                        s.event(action, 2, addr=at + k * GIB, frames=stack)
+                for k in range(min(trained, 1 + step // 2)):
+                    for action in ("alloc", "free_requested", "free_completed"):
+                        s.event(action, 16, addr=at + k * GIB, frames=gradient)
+                s.event("alloc", 16, addr=s.at + len(blocks) * 16 * MIB, frames=ADAM)
+                blocks.append((16, "a", ADAM))
+                s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+            s.segment(*blocks)
+            s.oom(64, 10)
+            self.assertEqual(self.expect(s, verdict, 54)["growth"][0]["leak"], verdict == "leak")
 
     def test_models_that_are_loaded_and_kept(self):
         """Or layers, each as it is needed: nothing tells these apart, and either is to be bounded."""
@@ -838,6 +886,27 @@ class Loops(Case):
             got = self.expect(s, verdict, 54)
             if verdict == "leak":
                 self.assertEqual(got["growth"][0]["site"], "u/train.py:44 validate")
+
+    def test_a_cache_that_is_full(self):
+        """It gives up as much as it takes, and has done so for a while; before, it grew with each step."""
+        for bound, verdict in ((150, "full"), (1000, "leak")):
+            s, at, held, made = Snapshot(), BASE + 100 * GIB, [], BASE + 200 * GIB
+            for step in range(200):
+                for k, stack in enumerate((TRAIN, *[FORWARD] * 5)):
+                    for action in ("alloc", "free_requested", "free_completed"):
+                        s.event(action, 64 if k else 1, addr=at + k * GIB, frames=stack)
+                s.event("alloc", 20, addr=made, frames=KEPT)
+                held.append(made)
+                made += 20 * MIB
+                if len(held) > bound:
+                    for action in ("free_requested", "free_completed"):
+                        s.event(action, 20, addr=held[0])
+                    del held[0]
+                s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+            s.at = held[0]
+            s.segment(*[(20, "a", KEPT)] * len(held))
+            s.oom(1000, 10, frames=FORWARD)
+            self.expect(s, verdict, 990)
 
     def test_a_history_that_begins_within_a_step(self):
         """More is live in the middle of a step than at its end, so the heap seems to have shrunk."""

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Counts weights, their gradients, and what a line holds, by size.
+ */
+#include "dump_needed.h"
+
+#include "dump_sites.h"
+#include "trace_map.h"
+
+/* By size: how many a line holds, and how many weights and gradients there are. */
+struct counts {
+	struct trace_map own, weights, gradients;
+};
+
+/* UINT32_MAX: the stack is not known. */
+static uint32_t frame_of(const struct dump *d, uint32_t stack)
+{
+	int level = dump_site_level(d, stack);
+	return level < 0 ? UINT32_MAX : d->stack_frames[d->stacks[stack].first + (uint32_t)level];
+}
+
+static bool may_be(const struct dump *d, uint32_t stack, enum evidence_category category)
+{
+	return stack == 0 || dump_category(d, stack) == category;
+}
+
+static trz_status count_if(bool counts, struct trace_map *map, uint64_t size)
+{
+	uint32_t count = 0;
+	map_get(map, size, &count);
+	return counts ? map_set(map, size, count + 1) : TRZ_OK;
+}
+
+static trz_status count_blocks(const struct dump *d, const struct dump_moment *m, uint32_t line, struct counts *c)
+{
+	trz_status status = TRZ_OK;
+	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++) {
+		const struct dump_block *b = &m->blocks[i];
+		uint64_t size = dump_rounded(d, b->requested ? b->requested : b->size);
+		if (b->state != DUMP_HELD)
+			continue;
+		status = count_if(b->stack && frame_of(d, b->stack) == line, &c->own, size);
+		if (status == TRZ_OK)
+			status = count_if(may_be(d, b->stack, CATEGORY_WEIGHTS), &c->weights, size);
+		if (status == TRZ_OK)
+			status = count_if(may_be(d, b->stack, CATEGORY_GRADIENTS), &c->gradients, size);
+	}
+	return status;
+}
+
+static trz_status count_gradients(const struct dump *d, size_t first, size_t end, struct counts *c)
+{
+	trz_status status = TRZ_OK;
+	for (size_t i = first; i < end && status == TRZ_OK; i++) {
+		const struct dump_event *e = &d->events[i];
+		bool gradient = e->action == DUMP_ALLOC && may_be(d, e->stack, CATEGORY_GRADIENTS);
+		status = count_if(gradient, &c->gradients, dump_rounded(d, e->size));
+	}
+	return status;
+}
+
+static bool are_enough(const struct trace_map *counts, const struct trace_map_slot *own)
+{
+	uint32_t count = 0;
+	map_get(counts, own->key, &count);
+	return own->value <= DUMP_BESIDE_WEIGHT * (uint64_t)count;
+}
+
+trz_status dump_is_needed(const struct dump *d, const struct dump_moment *m, uint32_t stack, size_t first, size_t end,
+                          bool *needed)
+{
+	enum evidence_category category = dump_category(d, stack);
+	struct counts c = { 0 };
+	*needed = category == CATEGORY_GRADIENTS || category == CATEGORY_OPTIMIZER;
+	if (!*needed)
+		return TRZ_OK;
+	trz_status status = count_blocks(d, m, frame_of(d, stack), &c);
+	if (status == TRZ_OK)
+		status = count_gradients(d, first, end, &c);
+	for (size_t i = 0; i < c.own.capacity; i++) {
+		const struct trace_map_slot *own = &c.own.slots[i];
+		bool state = category == CATEGORY_OPTIMIZER;
+		*needed &= !own->used || (are_enough(&c.weights, own) && (!state || are_enough(&c.gradients, own)));
+	}
+	map_free(&c.own);
+	map_free(&c.weights);
+	map_free(&c.gradients);
+	return status;
+}
