@@ -32,7 +32,8 @@ struct line {
 	uint64_t left[2];          /* bytes, of each half of the steps */
 	uint64_t late;             /* bytes of them, of the newest steps */
 	uint64_t count;            /* of blocks that are left */
-	uint64_t held, held_count;
+	uint64_t held, held_count; /* but for what the unfinished step has made, which it may let go */
+	uint64_t live;             /* with that */
 	uint32_t stack;
 	bool leaks;
 };
@@ -125,10 +126,14 @@ static void look_at_blocks(struct search *s, const struct dump_moment *m)
 		uint32_t at;
 		if (!line)
 			continue;
+		line->live += b->size;
+		bool made = map_get(&s->made, b->address, &at);
+		if (made && begin_of(s) + at >= end_of(s))
+			continue;
 		line->stack = b->stack;
 		line->held += b->size;
 		line->held_count++;
-		if (!map_get(&s->made, b->address, &at) || begin_of(s) + at >= end_of(s))
+		if (!made)
 			continue;
 		line->left[begin_of(s) + at >= middle_of(s)] += b->size;
 		line->late += begin_of(s) + at >= late_of(s, 1) ? b->size : 0;
@@ -182,7 +187,7 @@ static void tell(const struct search *s, const struct line *line, const char *lo
 	                                                  .per_step = rate,
 	                                                  .per_step_low = rate,
 	                                                  .per_step_high = rate,
-	                                                  .live = line->held,
+	                                                  .live = line->live,
 	                                                  .steps = s->steps->count - 1 });
 }
 

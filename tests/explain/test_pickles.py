@@ -950,6 +950,26 @@ class Loops(Case):
             if verdict == "leak":
                 self.assertEqual(got["growth"][0]["site"], "u/train.py:44 validate")
 
+    def test_what_an_unfinished_step_holds(self):
+        """It accumulates ever more small batches. That the line has left one block before, such as a workspace of
+        cuBLAS, is no leak of every so many steps."""
+        s, at = Snapshot(), BASE + 100 * GIB
+        s.event("alloc", 32, addr=s.at, frames=INNER)
+        for step in range(20):
+            for k in range(4 + step):
+                s.event("alloc", 10, addr=at + k * GIB, frames=INNER)
+            for k in range(4 + step):
+                for action in ("free_requested", "free_completed"):
+                    s.event(action, 10, addr=at + k * GIB)
+            for action in ("alloc", "free_requested", "free_completed"):
+                s.event(action, 10, addr=at, frames=ADAM)
+            s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+        for k in range(80):
+            s.event("alloc", 10, addr=s.at + (32 + 10 * k) * MIB, frames=INNER)
+        s.segment((32, "a", INNER), *[(10, "a", INNER)] * 80)
+        s.oom(64, 10)
+        self.expect(s, "full", 54)
+
     def test_copies_of_a_model(self):
         """Weights are meant to be loaded, not to be copied again and again while a model is trained."""
         def keeps(steps, made):
