@@ -7,6 +7,7 @@
 #define TRZ_CLI_H
 
 #include <argp.h>
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -73,11 +74,9 @@ void option_not_twice(struct argp_state *state, const char *option, const char *
 /* Checks before a run that its result can be written to this file. Errors: IO. */
 trz_status output_check(const char *path);
 
-/* Creates the file that an option names; "-" is standard output. NULL, with the error set: it cannot be created. */
-FILE *output_open(const char *path);
-
-/* Closes it unless it is standard output. Errors: IO (not all has been written). */
-trz_status output_close(FILE *to, const char *path, bool written);
+/* Writes an object to the file that an option names; "-" is standard output, where a line ends after it. Errors: IO,
+ * HOST_MEMORY. */
+trz_status output_json(const char *path, const json_t *object, size_t flags);
 
 /* A sink of texts (jsonw.h, oom_report.h) into a FILE. */
 bool output_sink(void *file, const char *bytes, size_t size);

@@ -235,13 +235,14 @@ static void put_rows(struct jsonw *j, const struct diff_command *c)
 
 static trz_status write_json(const struct diff_command *c)
 {
-	FILE *to = output_open(c->json);
-	if (!to)
-		return TRZ_ERROR_IO;
-	struct jsonw j = { .sink = output_sink, .owner = to };
+	struct output o;
+	trz_status status = output_begin(&o, c->json);
+	if (status != TRZ_OK)
+		return status;
+	struct jsonw j = { .sink = output_sink, .owner = o.to };
 	put_rows(&j, c);
 	jsonw_flush(&j);
-	return output_close(to, c->json, !j.failed);
+	return output_end(&o, j.failed ? output_failed(c->json) : TRZ_OK);
 }
 
 int cli_diff(int argc, char **argv)

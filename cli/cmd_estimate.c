@@ -209,14 +209,9 @@ static trz_status print_json(const struct estimate_command *c, const struct esti
 	json_t *object = json_pack("{s:o, s:s, s:I, s:I, s:s, s:b}", "terms", terms, "peak_at", e->peak_at,
 	                           "peak_allocated_bytes", (json_int_t)e->allocated_bytes, "device_bytes",
 	                           (json_int_t)e->device_bytes, "device", c->profile->name, "fits", (int)fits(c, e));
-	bool to_stdout = strcmp(c->json, "-") == 0;
-	int written = to_stdout ? json_dumpf(object, stdout, JSON_COMPACT) : json_dump_file(object, c->json, JSON_COMPACT);
+	trz_status status = output_json(c->json, object, JSON_COMPACT);
 	json_decref(object);
-	if (written != 0)
-		return output_failed(c->json);
-	if (to_stdout)
-		putchar('\n');
-	return TRZ_OK;
+	return status;
 }
 
 int cli_estimate(int argc, char **argv)

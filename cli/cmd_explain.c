@@ -586,8 +586,10 @@ static int print_all(const struct explain_command *c)
 		return cli_fail(trz_fail(TRZ_ERROR_IO, "standard output cannot be written"));
 	if (!c->json)
 		return CLI_OK;
-	FILE *to = output_open(c->json);
-	trz_status status = to ? output_close(to, c->json, write_json(c, to)) : TRZ_ERROR_IO;
+	struct output o;
+	trz_status status = output_begin(&o, c->json);
+	if (status == TRZ_OK)
+		status = output_end(&o, write_json(c, o.to) ? TRZ_OK : output_failed(c->json));
 	return status == TRZ_OK ? CLI_OK : cli_fail(status);
 }
 
@@ -598,14 +600,14 @@ static int explain_process(const struct explain_command *c, int process)
 	trz_status status = to_stdout ? TRZ_OK : live_report(process, ANSWER_TEXT, c->device, stdout);
 	if (status != TRZ_OK || !c->json)
 		return status == TRZ_OK ? CLI_OK : cli_fail(status);
-	FILE *to = output_open(c->json);
-	if (!to)
-		return cli_fail(TRZ_ERROR_IO);
-	status = live_report(process, ANSWER_JSON, c->device, to);
-	if (status == TRZ_OK)
-		status = output_close(to, c->json, putc('\n', to) != EOF);
-	else if (to != stdout)
-		fclose(to);
+	struct output o;
+	status = output_begin(&o, c->json);
+	if (status != TRZ_OK)
+		return cli_fail(status);
+	status = live_report(process, ANSWER_JSON, c->device, o.to);
+	if (status == TRZ_OK && putc('\n', o.to) == EOF)
+		status = output_failed(c->json);
+	status = output_end(&o, status);
 	return status == TRZ_OK ? CLI_OK : cli_fail(status);
 }
 

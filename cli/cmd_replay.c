@@ -61,6 +61,7 @@ struct replay_command {
 	const char *save;
 	char **files;
 	size_t file_count;
+	bool reported;             /* a trace has been replayed, and is in the JSON file */
 };
 
 static uint64_t parse_capacity(struct argp_state *state, const char *text)
@@ -257,6 +258,7 @@ static int replay_file(struct replay_command *c, const char *file, struct report
 	if (json && !report_json(report, row, json))
 		return cli_fail(output_failed(c->json));
 	report->count++;
+	c->reported = true;
 	return exit_code_of(row);
 }
 
@@ -296,10 +298,12 @@ int cli_replay(int argc, char **argv)
 		return cli_fail(status);
 	if (!c.json)
 		return replay_files(&c, NULL);
-	FILE *json = output_open(c.json);
-	if (!json)
-		return cli_fail(TRZ_ERROR_IO);
-	int code = replay_files(&c, json);
-	status = output_close(json, c.json, true);
-	return status == TRZ_OK ? code : cli_worse(code, cli_fail(status));
+	struct output o;
+	status = output_begin(&o, c.json);
+	if (status != TRZ_OK)
+		return cli_fail(status);
+	int code = replay_files(&c, o.to);
+	bool none = code != CLI_OK && !c.reported;
+	status = output_end(&o, none ? TRZ_ERROR_BAD_INPUT : TRZ_OK);
+	return none || status == TRZ_OK ? code : cli_worse(code, cli_fail(status));
 }

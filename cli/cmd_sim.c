@@ -339,12 +339,7 @@ static int list_devices(void)
 static trz_status write_json(const json_t *result, const char *file)
 {
 	size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(6);
-	int written = strcmp(file, "-") == 0 ? json_dumpf(result, stdout, flags) : json_dump_file(result, file, flags);
-	if (written != 0)
-		return output_failed(file);
-	if (strcmp(file, "-") == 0)
-		putchar('\n');
-	return TRZ_OK;
+	return output_json(file, result, flags);
 }
 
 static int run_command(struct sim_command *c)

@@ -24,7 +24,7 @@ trz_status output_check(const char *path)
 	if (strcmp(path, "-") == 0)
 		return TRZ_OK;
 	if (!*path)
-		return trz_fail(TRZ_ERROR_IO, "'': cannot be created: a file needs a name");
+		return output_nameless();
 	int error = 0;
 	char *folder = folder_of(path);
 	if (stat(path, &file) == 0)
@@ -35,19 +35,15 @@ trz_status output_check(const char *path)
 	return error ? trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", path, strerror(error)) : TRZ_OK;
 }
 
-FILE *output_open(const char *path)
+trz_status output_json(const char *path, const json_t *object, size_t flags)
 {
-	FILE *to = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
-	if (!to)
-		trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", path, strerror(errno));
-	return to;
-}
-
-trz_status output_close(FILE *to, const char *path, bool written)
-{
-	if (to != stdout)
-		written = fclose(to) == 0 && written;
-	return written ? TRZ_OK : trz_fail(TRZ_ERROR_IO, "%s: cannot be written", path);
+	struct output o;
+	trz_status status = output_begin(&o, path);
+	if (status != TRZ_OK)
+		return status;
+	if (json_dumpf(object, o.to, flags) != 0 || (o.to == stdout && putchar('\n') == EOF))
+		status = output_failed(path);
+	return output_end(&o, status);
 }
 
 bool output_sink(void *file, const char *bytes, size_t size)

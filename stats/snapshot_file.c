@@ -207,6 +207,8 @@ trz_status snapshot_to_file(struct snapshot *s, const char *path, uint64_t *size
 	struct held_signals held;
 	struct receiver r = {.most = *size};
 	bool in_place = is_special_file(path);
+	if (is_locked_file(path))
+		return trz_fail(TRZ_ERROR_IO, "%.400s: cannot be created: %s", path, strerror(errno));
 	remove_left(path);
 	r.fd = in_place ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : open_beside(path, name, sizeof name);
 	if (r.fd < 0)

@@ -12,13 +12,22 @@
 #include "error.h"
 #include "special_file.h"
 
+trz_status output_nameless(void)
+{
+	return trz_fail(TRZ_ERROR_IO, "'': cannot be created: a file needs a name");
+}
+
 trz_status output_begin(struct output *o, const char *path)
 {
 	*o = (struct output){.path = path};
+	if (!*path)
+		return output_nameless();
 	if (strcmp(path, "-") == 0) {
 		o->to = stdout;
 		return TRZ_OK;
 	}
+	if (is_locked_file(path))
+		return trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", path, strerror(errno));
 	if (!is_special_file(path) && asprintf(&o->beside, "%s.%ld.part", path, (long)getpid()) < 0) {
 		o->beside = NULL;
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no host memory to write it", path);

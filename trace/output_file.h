@@ -17,6 +17,9 @@ struct output {
 	char *beside;              /* its name until then; NULL: `path` is written directly */
 };
 
+/* IO, with the error set: the name is empty. */
+trz_status output_nameless(void);
+
 /* Errors: IO, HOST_MEMORY. */
 trz_status output_begin(struct output *o, const char *path);
 

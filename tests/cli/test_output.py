@@ -11,6 +11,7 @@ import page_sample
 CLI = os.environ["TERRAZZO_CLI"]
 WRITERS = (("trace", "-o"), ("report", "-o"), ("replay", "--snapshot"), ("replay", "--save"), ("replay", "--json"))
 READERS = (("explain", "--json"), ("diff", "--json"))
+ALL = WRITERS + READERS
 
 
 class Output(page_sample.Scratch):
@@ -65,11 +66,11 @@ class Output(page_sample.Scratch):
 
     @unittest.skipUnless(Path("/dev/full").is_char_device(), "no /dev/full")
     def test_what_cannot_be_written_stays_too(self):
-        for command, option in WRITERS:
+        for command, option in ALL:
             with self.subTest(command=command, option=option):
                 link = self.folder / "full"
                 link.symlink_to("/dev/full")
-                done = self.run_cli(command, option, link)
+                done = self.run_cli(command, option, link, 2 if command == "diff" else 1)
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertIn(f"{link}: cannot be written: No space left", done.stderr)
                 self.assertTrue(link.is_symlink())
@@ -88,13 +89,48 @@ class Output(page_sample.Scratch):
         before = self.input.read_bytes()
         other_name = self.folder / "link"
         other_name.symlink_to(self.input)
-        for command, option in WRITERS + READERS:
+        for command, option in ALL:
             for out in (self.input, other_name):
                 with self.subTest(command=command, option=option, out=out.name):
                     done = self.run_cli(command, option, out, 2 if command == "diff" else 1)
                     self.assertEqual(done.returncode, 2)
                     self.assertIn(f"{option}: '{out}' is the input", done.stderr)
                     self.assertEqual(self.input.read_bytes(), before)
+
+    def test_an_output_needs_a_name(self):
+        for command, option in ALL:
+            with self.subTest(command=command, option=option):
+                done = self.run_cli(command, option, "", 2 if command == "diff" else 1)
+                self.assertEqual(done.returncode, 2)
+                self.assertRegex(done.stderr, "a file needs a name|the path is empty: name a file")
+
+    def test_a_file_is_whole_or_the_earlier_one(self):
+        """On a full device, as a limit of the size of files makes one, and where no trace can be replayed."""
+        out, bad = self.folder / "out", self.folder / "bad"
+        bad.write_text("no trace")
+        for command, option in (*READERS, *WRITERS[:2]):   # a replay's device is a file, too
+            with self.subTest(command=command, option=option):
+                out.write_text("old")
+                inputs = [self.input] * (2 if command == "diff" else 1)
+                done = subprocess.run(["sh", "-c", 'ulimit -f 0; trap "" XFSZ; exec "$@"', "sh", CLI, command, *inputs,
+                                       option, out], capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(f"{out}: cannot be written: File too large", done.stderr)
+                self.assertEqual(out.read_text(), "old")
+        done = subprocess.run([CLI, "replay", bad, "--json", out], capture_output=True, check=False)
+        self.assertEqual((done.returncode, out.read_text()), (2, "old"))
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["bad", "out", self.input.name])
+
+    @unittest.skipIf(os.geteuid() == 0, "root may write all files")
+    def test_a_file_that_may_not_be_written_stays(self):
+        out = self.folder / "out"
+        out.write_text("kept")
+        out.chmod(0o444)
+        for command, option in ALL:
+            with self.subTest(command=command, option=option):
+                done = self.run_cli(command, option, out, 2 if command == "diff" else 1)
+                self.assertEqual((done.returncode, out.read_text()), (2, "kept"))
+                self.assertIn(f"{out}: cannot be created: Permission denied", done.stderr)
 
     def assert_not_run(self, command, text, made):
         """It is refused with the text, before the file that it would make is there."""
