@@ -69,7 +69,7 @@ trz_status report_page(const char *file, const char *title, int device, bool by_
 	trz_status status = page_load(file, &d, &from.kind);
 	if (status != TRZ_OK)
 		return status;
-	status = page_read(&d, device, &h);
+	status = page_read(&d, file, device, &h);
 	if (status == TRZ_OK) {
 		char *verdict = d.segment_count ? find_verdict(&d, file, h.device) : NULL;
 		from.verdict = verdict;

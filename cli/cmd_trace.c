@@ -337,7 +337,7 @@ int cli_trace(int argc, char **argv)
 	trz_status status = page_load(c.files.in, &d, &kind);
 	if (status != TRZ_OK)
 		return cli_fail(status);
-	status = page_read(&d, c.files.device, &h);
+	status = page_read(&d, c.files.in, c.files.device, &h);
 	if (status == TRZ_OK) {
 		status = h.count ? write_trace(&h, &c)
 		                 : trz_fail(TRZ_ERROR_BAD_INPUT, "%s: has no history, so there is nothing to show", c.files.in);

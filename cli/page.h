@@ -79,8 +79,9 @@ error_t page_option(int key, char *arg, struct argp_state *state, struct page_fi
 trz_status page_load(const char *file, struct dump *d, const char **kind);
 
 /* Errors: NOT_FOUND (no such device; nothing to show), BAD_INPUT (too many events), HOST_MEMORY; then `h` is empty.
- * `device`: -1 is the one with most events, else most memory. Places are by time if there are times. */
-trz_status page_read(const struct dump *d, int device, struct page_history *h);
+ * `file`: its name, for errors. `device`: -1 is the one with most events, else most memory. Places are by time if there
+ * are times. */
+trz_status page_read(const struct dump *d, const char *file, int device, struct page_history *h);
 
 /* Places the states anew, by time or by their numbers. */
 void page_place(struct page_history *h, bool by_time);

@@ -477,15 +477,15 @@ static bool has_segments(const struct dump *d, int device)
 	return false;
 }
 
-static trz_status start(struct page_history *h, const struct dump *d, int device)
+static trz_status start(struct page_history *h, const struct dump *d, const char *file, int device)
 {
 	device = device < 0 ? choose_device(d) : device;
 	bool has_events = device >= 0 && (size_t)device < d->trace_count && d->traces[device].count;
 	if (device < 0 || (!has_events && !has_segments(d, device)))
-		return trz_fail(TRZ_ERROR_NOT_FOUND, "the snapshot has neither memory nor history of %s",
+		return trz_fail(TRZ_ERROR_NOT_FOUND, "%s: holds neither memory nor history of %s", file,
 		                device < 0 ? "any device" : "this device");
 	if (has_events && d->traces[device].count > UINT32_MAX - 8)
-		return trz_fail(TRZ_ERROR_BAD_INPUT, "the history has more than 2^32 events");
+		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: the history has more than 2^32 events", file);
 	*h = (struct page_history){ .dump = d, .device = device, .addressed = d->segment_count > 0 };
 	if (has_events) {
 		h->events = d->events + d->traces[device].first;
@@ -500,12 +500,12 @@ static trz_status start(struct page_history *h, const struct dump *d, int device
 	return TRZ_OK;
 }
 
-trz_status page_read(const struct dump *d, int device, struct page_history *h)
+trz_status page_read(const struct dump *d, const char *file, int device, struct page_history *h)
 {
 	struct reading r = { .h = h };
 	uint32_t none;
 	*h = (struct page_history){ 0 };
-	trz_status status = start(h, d, device);
+	trz_status status = start(h, d, file, device);
 	if (status == TRZ_OK)
 		status = read_sites(h);
 	if (status == TRZ_OK)

@@ -85,6 +85,16 @@ class Output(page_sample.Scratch):
         self.assertEqual(out.read_text(), "old")
         self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["out", "snapshot.pickle"])
 
+    def test_a_snapshot_of_nothing_is_named(self):
+        snapshot = page_sample.train(steps=1)
+        snapshot["device_traces"], snapshot["segments"] = [], []
+        self.input = self.write(snapshot)
+        for command, option in (("trace", "-o"), ("report", "-o"), ("explain", "--json")):
+            with self.subTest(command=command):
+                done = self.run_cli(command, option, self.folder / "out")
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(f"{self.input}: holds n", done.stderr)
+
     def test_the_input_is_no_output(self):
         before = self.input.read_bytes()
         other_name = self.folder / "link"
