@@ -434,12 +434,20 @@ static uint64_t kept_by_others(const struct evidence *e, const struct verdict *v
 	return max_u64(evidence_or_zero(pools), evidence_or_zero(streams));
 }
 
+/* More gradients than all weights have are activations'. */
+static uint64_t passing_gradients(const struct evidence *e)
+{
+	uint64_t weights = e->categories[CATEGORY_WEIGHTS];
+	bool known = evidence_known(weights) && weights > 0;
+	return known ? less(evidence_or_zero(e->categories[CATEGORY_GRADIENTS]), weights) : 0;
+}
+
 /* Whether most of what is live comes and goes with the batch, or is copied into something larger with the steps. A text
  * does not tell: then what was asked for does, which in a backward pass is gradients. */
 static bool is_mostly_passing(const struct evidence *e)
 {
 	static const enum evidence_category passing[] = { CATEGORY_ACTIVATIONS, CATEGORY_TEMPORARY, CATEGORY_KV_CACHE };
-	uint64_t held = grown(e, is_copied);
+	uint64_t held = sum(grown(e, is_copied), passing_gradients(e));
 	bool asked = e->category == CATEGORY_GRADIENTS;
 	for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
 		held = sum(held, evidence_or_zero(e->categories[passing[i]]));

@@ -134,6 +134,17 @@ class Verdicts(Case):
             s.oom(ask, 0)
             self.expect(s, verdict, short)
 
+    def test_pieces_in_a_backward_pass(self):
+        """Gradients beyond those of all weights are activations', which leave some per cent in pieces."""
+        passing = [{"filename": "??", "line": 0, "name": "torch::autograd::generated::BmmBackward0::apply"}]
+        for weights, verdict in ((300, "full"), (3000, "fragmented")):
+            s = Snapshot()
+            s.segment((weights, "a", WEIGHT), (4300 - weights, "a", ADAM))
+            s.segment((2000, "a", FORWARD), (3500, "a", passing), (300, "f"), (10, "a", FORWARD))
+            s.segment((10, "a", TRAIN), (200, "f"))
+            s.oom(600, 550, frames=FORWARD)
+            self.expect(s, verdict, 50)
+
     def test_pieces_beside_state_in_the_making(self):
         """An optimizer's state, as large as all weights, is asked for piece by piece: joining serves only some."""
         for frames, verdict in ((ADAM, "full"), (TRAIN, "fragmented")):
