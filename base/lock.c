@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The contended half of the spinlock.
+ * The contended half of the spinlock, and the ends of biases.
  */
 #include "lock.h"
 
 #include <time.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 enum {
 	REST_SPINS = 64,            /* longer than a waiting processor takes to see that the lock is free */
@@ -12,7 +16,9 @@ enum {
 	SLEEP_NS_FIRST = 2000,
 	SLEEP_NS_MAX = 100000,
 	WAY_NS = 50000,             /* about a thousand sections */
-	STREAK_AGAIN = 16           /* waits in a row after which the thread that made way last does so again */
+	STREAK_AGAIN = 16,          /* waits in a row after which the thread that made way last does so again */
+	FIRST_STREAK = 4,
+	BLIND_NS = 1000000          /* if membarrier is forbidden meanwhile: longer than any store stays unseen */
 };
 
 /* A thread makes way after this many waits in a row, each with fewer than this many takes since the wait before. */
@@ -73,17 +79,110 @@ void thread_sleep(long ns)
 	nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
 }
 
-/* Spins until the lock is free, and makes it held or kept; false: it is kept. */
-static bool spin(struct spinlock *l, unsigned char wanted)
+/* ---- biases ---- */
+
+/* From linux/membarrier.h, which older systems lack. */
+enum { BARRIER_PRIVATE = 1 << 3, BARRIER_REGISTER_PRIVATE = 1 << 4 };
+
+static atomic_bool biases_allowed;
+
+static bool membarrier(int command)
+{
+#if defined(__linux__) && defined(SYS_membarrier)
+	return syscall(SYS_membarrier, command, 0, 0) == 0;
+#else
+	(void)command;
+	return false;
+#endif
+}
+
+void spinlock_allow_biases(void)
+{
+	bool allowed = thread_pointer() && membarrier(BARRIER_REGISTER_PRIVATE);
+	atomic_store_explicit(&biases_allowed, allowed, memory_order_relaxed);
+}
+
+/* The number of this thread's bias; BIASES or more: it has none. */
+static uintptr_t own_bias(uintptr_t state)
+{
+	return state - thread_pointer() - BIAS_FIRST;
+}
+
+/* Bits of a thread pointer that are 0, so that the number of a bias can be added. */
+enum { POINTER_STEP = 16 };
+
+/* Waits until the owner of a bias, whose lock has another state by now, is not inside. */
+static void wait_for_owner(struct spinlock *l, unsigned bias)
+{
+	if (!membarrier(BARRIER_PRIVATE))
+		thread_sleep(BLIND_NS);
+	for (unsigned i = 1; atomic_load_explicit(&l->inside[bias], memory_order_acquire); i++) {
+		cpu_relax();
+		if (i % SPINS_MAX == 0)
+			thread_sleep(SLEEP_NS_FIRST);
+	}
+}
+
+/* Makes a lock in this state, a biased one, held; false: the state has changed. A bias that its own thread interrupts
+ * comes back when the lock is free again. */
+static bool end_bias(struct spinlock *l, uintptr_t state)
+{
+	if (!atomic_compare_exchange_strong_explicit(&l->state, &state, SPINLOCK_HELD, memory_order_seq_cst,
+	                                             memory_order_relaxed))
+		return false;
+	bool own = own_bias(state) < BIASES;
+	if (!own)
+		wait_for_owner(l, (state - BIAS_FIRST) % POINTER_STEP);
+	l->hold = BIASES;
+	l->freed = own ? state : SPINLOCK_FREE;
+	l->streak = own ? l->streak : 0;
+	return true;
+}
+
+/* How often in a row a thread lets a lock go before it gets its next bias. */
+static unsigned streak_wanted(unsigned biases)
+{
+	return (unsigned)FIRST_STREAK << 2 * biases;
+}
+
+/* Notes who lets the lock go. */
+static void note_thread(struct spinlock *l)
+{
+	uintptr_t me = thread_pointer();
+	l->streak = l->last == me ? l->streak + 1 : 0;
+	l->last = me;
+	if (l->freed == SPINLOCK_FREE && l->biases < BIASES && l->streak >= streak_wanted(l->biases) &&
+	    me % POINTER_STEP == 0 && atomic_load_explicit(&biases_allowed, memory_order_relaxed))
+		l->freed = me + BIAS_FIRST + l->biases++;
+}
+
+void spinlock_let_go(struct spinlock *l)
+{
+	assert(spinlock_is_kept(l));
+	note_thread(l);
+	atomic_store_explicit(&l->state, l->freed, memory_order_release);
+}
+
+/* ---- waiting ---- */
+
+/* Tries to make the lock held. Reads the state first (spinlock_try). */
+static bool take_now(struct spinlock *l, uintptr_t state)
+{
+	if (state >= BIAS_FIRST)
+		return end_bias(l, state);
+	return spinlock_exchange(l, state);
+}
+
+/* Spins until the lock can be taken; false: it is kept. */
+static bool spin(struct spinlock *l)
 {
 	long sleep_ns = SLEEP_NS_FIRST;
 	for (;;) {
 		for (int i = 0; i < SPINS_MAX; i++) {
-			unsigned char state = atomic_load_explicit(&l->state, memory_order_relaxed);
+			uintptr_t state = atomic_load_explicit(&l->state, memory_order_relaxed);
 			if (state == SPINLOCK_KEPT)
 				return false;
-			if (state == SPINLOCK_FREE && atomic_compare_exchange_strong_explicit(
-			                                  &l->state, &state, wanted, memory_order_acquire, memory_order_relaxed))
+			if (take_now(l, state))
 				return true;
 			cpu_relax();
 		}
@@ -100,7 +199,7 @@ bool spinlock_wait(struct spinlock *l, unsigned takes)
 		return false;
 	if (spinlock_makes_way(l, takes, &own))
 		thread_sleep(WAY_NS);
-	if (!spin(l, SPINLOCK_HELD))
+	if (!spin(l))
 		return false;
 	LOCK_OWN(&l->owner);
 	return true;
@@ -109,5 +208,6 @@ bool spinlock_wait(struct spinlock *l, unsigned takes)
 void spinlock_keep(struct spinlock *l)
 {
 	assert(!spinlock_is_kept(l));
-	spin(l, SPINLOCK_KEPT);
+	spin(l);
+	atomic_store_explicit(&l->state, SPINLOCK_KEPT, memory_order_relaxed);
 }

@@ -94,6 +94,7 @@ trz_status heap_open(trz_heap *h, const trz_open_params *params, const trz_drive
 		return meta_exhausted();
 	}
 	h->lock.occasional = true;
+	spinlock_allow_biases();
 	pthread_mutex_init(&h->growth_lock, NULL);
 	pthread_mutex_init(&h->oom_lock, NULL);
 	pthread_mutex_init(&h->steps.lock, NULL);

@@ -8,7 +8,7 @@
  * anything else of them, such as to open a slab, to look at another stream's, or to add all up, holds the heap lock and
  * calls them in (heap/ledger.h). Calling in takes the stream's lock, too, and keeps it, so no other thread is in the
  * middle of taking or giving a slot; threads that then find the lock kept go to the heap lock. Letting out takes the
- * heap lock alone. No thread that holds a stream's lock takes another.
+ * heap lock alone, and may bias the lock to its thread. No thread that holds a stream's lock takes another.
  *
  * What callers hold is counted here, by sums that only grow, each guarded as the slots are and read without a lock.
  * The heap keeps the peaks (heap/ledger.h). Of each measure the stream may hold up to `limit` without asking: the heap

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The spinlock: who makes way for whom, and that no thread waits for ever.
+ * The spinlock: who makes way for whom, that no thread waits for ever, and to whom it is biased.
  */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "bits.h"
 #include "lock.h"
@@ -135,6 +136,193 @@ static void test_every_thread_gets_its_quota(void **state)
 	assert_int_equal(shared.sum, sum);
 }
 
+/* ---- biases ---- */
+
+/* Guards keeping and letting go, as the heap lock does. */
+static pthread_mutex_t keeper = PTHREAD_MUTEX_INITIALIZER;
+
+static void keep_and_let_go(struct spinlock *l)
+{
+	pthread_mutex_lock(&keeper);
+	spinlock_keep(l);
+	spinlock_let_go(l);
+	pthread_mutex_unlock(&keeper);
+}
+
+/* Takes the lock as slots are taken, once it is no longer kept. */
+static void take(struct spinlock *l)
+{
+	while (!spinlock_try(l) && !spinlock_wait(l, 0))
+		;
+}
+
+/* By which bias this thread can take the lock; BIASES: by none. */
+static unsigned bias_of(struct spinlock *l)
+{
+	take(l);
+	unsigned hold = l->hold;
+	assert_int_equal(hold < BIASES && atomic_load(&l->inside[hold]), hold < BIASES);
+	spinlock_give(l);
+	assert_false(hold < BIASES && atomic_load(&l->inside[hold]));
+	return hold;
+}
+
+static bool is_biased(const struct spinlock *l)
+{
+	return atomic_load(&l->state) >= BIAS_FIRST;
+}
+
+/* Keeps the lock and lets it go until this thread has a bias; the times that took, 0: none in very many. */
+static unsigned work_for_bias(struct spinlock *l)
+{
+	for (unsigned times = 1; times < 1000000; times++) {
+		keep_and_let_go(l);
+		if (is_biased(l))
+			return times;
+	}
+	return 0;
+}
+
+static void skip_without_biases(void)
+{
+	struct spinlock l = {0};
+	spinlock_allow_biases();
+	if (!work_for_bias(&l))
+		skip();
+}
+
+static void *intrude(void *arg)
+{
+	assert_int_equal(bias_of(arg), BIASES);
+	return NULL;
+}
+
+static void run_intruder(struct spinlock *l)
+{
+	pthread_t thread;
+	assert_int_equal(pthread_create(&thread, NULL, intrude, l), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+static void test_a_thread_alone_gets_the_lock_biased_to_it(void **state)
+{
+	(void)state;
+	skip_without_biases();
+	struct spinlock l = {0};
+	assert_int_equal(bias_of(&l), BIASES);
+	assert_true(work_for_bias(&l));
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(bias_of(&l), 0);
+		keep_and_let_go(&l);  /* its own pause does not end the bias */
+		assert_true(is_biased(&l));
+	}
+}
+
+static void test_each_bias_that_another_ends_takes_longer_to_come_back_and_the_last_does_not(void **state)
+{
+	(void)state;
+	skip_without_biases();
+	struct spinlock l = {0};
+	unsigned last = 0;
+	for (int i = 0; i < BIASES; i++) {
+		unsigned times = work_for_bias(&l);
+		assert_true(times > last);
+		last = times;
+		assert_int_equal(bias_of(&l), i);
+		run_intruder(&l);
+		assert_false(is_biased(&l));
+		assert_int_equal(bias_of(&l), BIASES);
+	}
+	assert_int_equal(work_for_bias(&l), 0);
+}
+
+static void *keep_once(void *arg)
+{
+	keep_and_let_go(arg);
+	return NULL;
+}
+
+static void test_who_keeps_a_lock_ends_the_bias_of_another(void **state)
+{
+	(void)state;
+	skip_without_biases();
+	struct spinlock l = {0};
+	pthread_t thread;
+	assert_true(work_for_bias(&l));
+	assert_int_equal(pthread_create(&thread, NULL, keep_once, &l), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_false(is_biased(&l));
+}
+
+enum { LOCKS = 1000, OWNER_ROUNDS = 90, OWNER_TAKES = 300 };
+
+static struct {
+	struct spinlock lock;
+	uint64_t sum, other;         /* guarded by it, or by its being kept */
+	atomic_bool done;
+} owned;
+
+static void add(uint64_t *takes)
+{
+	take(&owned.lock);
+	owned.sum++;
+	owned.other = owned.sum;
+	spinlock_give(&owned.lock);
+	++*takes;
+}
+
+static void *own_mostly(void *arg)
+{
+	for (int round = 0; round < OWNER_ROUNDS; round++) {
+		for (int i = 0; i < OWNER_TAKES; i++)
+			add(arg);
+		keep_and_let_go(&owned.lock);
+	}
+	return NULL;
+}
+
+/* Comes in between at odd times: sometimes takes, sometimes keeps. */
+static void *disturb(void *arg)
+{
+	uint64_t *takes = arg;
+	for (unsigned i = 1; !atomic_load(&owned.done); i++) {
+		if (i % 3) {
+			add(takes);
+		} else {
+			pthread_mutex_lock(&keeper);
+			spinlock_keep(&owned.lock);
+			assert_int_equal(owned.sum, owned.other);
+			owned.sum++;
+			owned.other = owned.sum;
+			++*takes;
+			spinlock_let_go(&owned.lock);
+			pthread_mutex_unlock(&keeper);
+		}
+		thread_sleep(i % 7 ? 10000 : 200000);
+	}
+	return NULL;
+}
+
+/* A bias that did not keep others out, or an end of one that did not wait, would lose some of the sum. Begins anew with
+ * a fresh lock many times, since a lock has few biases. */
+static void test_a_biased_lock_keeps_others_out(void **state)
+{
+	(void)state;
+	for (int i = 0; i < LOCKS; i++) {
+		pthread_t owner, others[2];
+		uint64_t takes[3] = {0};
+		memset(&owned, 0, sizeof owned);
+		assert_int_equal(pthread_create(&owner, NULL, own_mostly, &takes[0]), 0);
+		for (int other = 0; other < 2; other++)
+			assert_int_equal(pthread_create(&others[other], NULL, disturb, &takes[1 + other]), 0);
+		assert_int_equal(pthread_join(owner, NULL), 0);
+		atomic_store(&owned.done, true);
+		for (int other = 0; other < 2; other++)
+			assert_int_equal(pthread_join(others[other], NULL), 0);
+		assert_int_equal(owned.sum, takes[0] + takes[1] + takes[2]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -145,6 +333,10 @@ int main(void)
 		cmocka_unit_test(test_a_wait_for_another_lock_begins_anew),
 		cmocka_unit_test(test_the_count_of_takes_wraps_around),
 		cmocka_unit_test(test_every_thread_gets_its_quota),
+		cmocka_unit_test(test_a_thread_alone_gets_the_lock_biased_to_it),
+		cmocka_unit_test(test_each_bias_that_another_ends_takes_longer_to_come_back_and_the_last_does_not),
+		cmocka_unit_test(test_who_keeps_a_lock_ends_the_bias_of_another),
+		cmocka_unit_test(test_a_biased_lock_keeps_others_out),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
