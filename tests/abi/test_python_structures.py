@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The structures that Python hands to the library are laid out as the public headers say."""
+"""The structures that Python hands to the library are laid out as the headers say."""
 import ctypes
 import os
 import re
@@ -30,10 +30,10 @@ def in_c():
     lines += [f'printf("{name} %zu\\n", sizeof({name}));' for name in STRUCTURES]
     with tempfile.TemporaryDirectory() as folder:
         source, program = Path(folder, "print.c"), Path(folder, "print")
-        source.write_text("#include <stddef.h>\n#include <stdio.h>\n#include <terrazzo.h>\n"
+        source.write_text("#include <stddef.h>\n#include <stdio.h>\n#include <terrazzo_torch.h>\n"
                           "int main(void)\n{\n" + "\n".join(lines) + "\n}\n")
-        subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-std=c11", f"-I{SOURCE / 'include'}", "-o", program,
-                        source], check=True)
+        subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-std=c11", f"-I{SOURCE / 'include'}",
+                        f"-I{SOURCE / 'plug' / 'torch'}", "-o", program, source], check=True)
         return subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()
 
 

@@ -19,7 +19,7 @@ class PoolInfo(ctypes.Structure):
                 ("allocated", c_size_t), ("allocations", c_size_t)]
 
 
-class PoolId(ctypes.Structure):
+class TorchPoolId(ctypes.Structure):
     """PyTorch's id of a pool."""
     _fields_ = [("first", c_ulonglong), ("second", c_ulonglong)]
 
@@ -77,7 +77,7 @@ SIGNATURES = {
     "trz_torch_follow_events": (c_size_t, []),
     "trz_torch_set_fraction": (None, [c_int, c_double]),
     "trz_torch_get_fraction": (c_double, [c_int]),
-    "trz_torch_pool_by_number": (PoolId, [c_int, c_uint]),
+    "trz_torch_pool_by_number": (TorchPoolId, [c_int, c_uint]),
     "trz_torch_history": (None, [c_size_t, c_void_p, c_void_p]),
     "trz_set_frame_callback": (None, [c_void_p, c_void_p, c_void_p, c_void_p]),
     "trz_stats": (None, [c_void_p, POINTER(StatValue), c_size_t, POINTER(c_size_t)]),
