@@ -37,7 +37,7 @@ static struct stream *awaitable_locked(trz_heap *h, const struct lane *l, struct
 bool await_free(trz_heap *h, const struct lane *l)
 {
 	HEAP_GROWTH_LOCKED(h);
-	struct ticket_event event;
+	struct ticket_event event = {0};
 	if (heap_is_captured(h, l->stream))
 		return false;
 	heap_lock(h);

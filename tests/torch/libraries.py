@@ -58,6 +58,12 @@ recurrent(torch.nn.LSTM, num_layers=2, bidirectional=True, proj_size=16)
 without_bias = torch.nn.GRU(32, 64, bias=False).cuda()
 without_bias(torch.randn(5, 2, 32, device="cuda"))[0].sum().backward()
 
+try:
+    torch.eye(64).to_sparse_csr().cuda() @ torch.eye(64).to_sparse_csr().cuda()
+except RuntimeError as error:
+    assert "cuSPARSE" in str(error), error
+else:
+    raise AssertionError("a sparse product, whose size only the device knows, was not refused")
 # Kernels that are compiled while the program runs.
 assert torch.lcm(torch.arange(9).cuda(), torch.arange(9).cuda()).shape == (9,)
 assert torch.special.bessel_j0(a).shape == a.shape
