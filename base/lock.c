@@ -102,12 +102,6 @@ void spinlock_allow_biases(void)
 	atomic_store_explicit(&biases_allowed, allowed, memory_order_relaxed);
 }
 
-/* The number of this thread's bias; BIASES or more: it has none. */
-static uintptr_t own_bias(uintptr_t state)
-{
-	return state - thread_pointer() - BIAS_FIRST;
-}
-
 /* Bits of a thread pointer that are 0, so that the number of a bias can be added. */
 enum { POINTER_STEP = 16 };
 
@@ -130,7 +124,7 @@ static bool end_bias(struct spinlock *l, uintptr_t state)
 	if (!atomic_compare_exchange_strong_explicit(&l->state, &state, SPINLOCK_HELD, memory_order_seq_cst,
 	                                             memory_order_relaxed))
 		return false;
-	bool own = own_bias(state) < BIASES;
+	bool own = spinlock_own_bias(state) < BIASES;
 	if (!own)
 		wait_for_owner(l, (state - BIAS_FIRST) % POINTER_STEP);
 	l->hold = BIASES;
@@ -165,7 +159,7 @@ void spinlock_let_go(struct spinlock *l)
 
 /* ---- waiting ---- */
 
-/* Tries to make the lock held. Reads the state first (spinlock_try). */
+/* Tries to make a lock that was last seen in this state held. */
 static bool take_now(struct spinlock *l, uintptr_t state)
 {
 	if (state >= BIAS_FIRST)

@@ -91,6 +91,12 @@ static inline uintptr_t thread_pointer(void)
 	return pointer;
 }
 
+/* The number of this thread's bias, if the state is of one; BIASES or more: it is not. */
+static inline uintptr_t spinlock_own_bias(uintptr_t state)
+{
+	return state - thread_pointer() - BIAS_FIRST;
+}
+
 static inline void spinlock_init(struct spinlock *l)
 {
 	atomic_init(&l->state, SPINLOCK_FREE);
@@ -157,7 +163,7 @@ static inline bool spinlock_try(struct spinlock *l)
 {
 	assert(!spinlock_is_mine(l));
 	uintptr_t state = atomic_load_explicit(&l->state, memory_order_acquire);
-	uintptr_t bias = state - thread_pointer() - BIAS_FIRST;
+	uintptr_t bias = spinlock_own_bias(state);
 	if (bias < BIASES) {
 		atomic_store_explicit(&l->inside[bias], true, memory_order_relaxed);
 		atomic_signal_fence(memory_order_seq_cst);  /* with the membarrier of who ends the bias a full one */

@@ -741,7 +741,8 @@ int trz_lookalike_shape_fits(const unsigned grid[3], const unsigned block[3])
 static cuda_result check_launch(const struct cuda_kernel_node *k)
 {
 	struct look_function *f = k->function;
-	const unsigned *block = k->block, shared = k->shared_bytes;
+	const unsigned *block = k->block;
+	unsigned shared = k->shared_bytes;
 	LOOK_NEED(f, INVALID_HANDLE);
 	LOOK_NEED(trz_lookalike_shape_fits(k->grid, block), INVALID_VALUE);
 	LOOK_NEED((int)(block[0] * block[1] * block[2]) <= max_threads(f), LAUNCH_OUT_OF_RESOURCES);

@@ -36,8 +36,9 @@ void *standin_descriptor(size_t bytes);
 #define STANDIN_HANDLE(create, destroy) \
 	int create(void **handle) { *handle = standin_handle(); return 0; } \
 	int destroy(void *handle) { standin_drop(handle); return 0; }
-#define STANDIN_DESCRIPTOR(create, destroy) \
-	int create(void **made) { *made = standin_descriptor(64); return 0; } \
+#define STANDIN_DESCRIPTOR_OF(create, destroy, bytes) \
+	int create(void **made) { *made = standin_descriptor(bytes); return 0; } \
 	int destroy(void *made) { free(made); return 0; }
+#define STANDIN_DESCRIPTOR(create, destroy) STANDIN_DESCRIPTOR_OF(create, destroy, 64)
 
 #endif

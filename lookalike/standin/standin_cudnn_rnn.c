@@ -29,13 +29,11 @@ struct layers {
 	int skips_input;
 	int type;
 	size_t input, state, output; /* elements of a step; output: what a direction passes on, after the projection */
-	int projects;
 	int count;
 };
 
 struct sequence {
-	int type;
-	size_t steps, batch, elements;
+	size_t steps, batch;
 };
 
 /* A part of the weights: first element, shape; empty if there is none. */
@@ -43,13 +41,9 @@ struct part {
 	size_t first, rows, columns;
 };
 
-#define DESCRIPTOR(create, destroy, type) \
-	int create(void **made) { *made = standin_descriptor(sizeof(type)); return 0; } \
-	int destroy(void *made) { free(made); return 0; }
-
-DESCRIPTOR(cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor, struct tensor)
-DESCRIPTOR(cudnnCreateRNNDescriptor, cudnnDestroyRNNDescriptor, struct layers)
-DESCRIPTOR(cudnnCreateRNNDataDescriptor, cudnnDestroyRNNDataDescriptor, struct sequence)
+STANDIN_DESCRIPTOR_OF(cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor, sizeof(struct tensor))
+STANDIN_DESCRIPTOR_OF(cudnnCreateRNNDescriptor, cudnnDestroyRNNDescriptor, sizeof(struct layers))
+STANDIN_DESCRIPTOR_OF(cudnnCreateRNNDataDescriptor, cudnnDestroyRNNDataDescriptor, sizeof(struct sequence))
 
 static size_t size_of(int type)
 {
@@ -91,11 +85,10 @@ int cudnnSetRNNDescriptor_v8(struct layers *l, int algorithm, int cell, int bias
 	(void)algorithm, (void)precision, (void)math, (void)dropout, (void)flags;
 	if (cell < RELU || cell > GRU || input < 1 || state < 1 || projected < 0 || count < 1)
 		return BAD_PARAM;
-	int projects = projected > 0 && projected < state;
 	*l = (struct layers){
 		.cell = cell, .bias = bias, .directions = bidirectional ? 2 : 1, .skips_input = input_mode == SKIP_INPUT,
 		.type = type, .input = (size_t)input, .state = (size_t)state,
-		.output = (size_t)(projects ? projected : state), .projects = projects, .count = count
+		.output = (size_t)(projected > 0 && projected < state ? projected : state), .count = count
 	};
 	return 0;
 }
@@ -103,12 +96,10 @@ int cudnnSetRNNDescriptor_v8(struct layers *l, int algorithm, int cell, int bias
 int cudnnSetRNNDataDescriptor(struct sequence *s, int type, int layout, int steps, int batch, int elements,
                               const int *lengths, void *padding)
 {
-	(void)layout, (void)lengths, (void)padding;
+	(void)type, (void)layout, (void)lengths, (void)padding;
 	if (steps < 1 || batch < 1 || elements < 1)
 		return BAD_PARAM;
-	*s = (struct sequence){
-		.type = type, .steps = (size_t)steps, .batch = (size_t)batch, .elements = (size_t)elements
-	};
+	*s = (struct sequence){ .steps = (size_t)steps, .batch = (size_t)batch };
 	return 0;
 }
 
@@ -132,9 +123,14 @@ static size_t input_columns(const struct layers *l, size_t pseudo)
 	return l->skips_input ? 0 : l->input;
 }
 
+static int projects(const struct layers *l)
+{
+	return l->output < l->state;
+}
+
 static size_t matrix_elements(const struct layers *l, size_t pseudo)
 {
-	return gates(l) * l->state * (input_columns(l, pseudo) + l->output) + (l->projects ? l->output * l->state : 0);
+	return gates(l) * l->state * (input_columns(l, pseudo) + l->output) + (projects(l) ? l->output * l->state : 0);
 }
 
 static size_t bias_elements(const struct layers *l)
@@ -160,7 +156,7 @@ static struct part matrix(const struct layers *l, size_t pseudo, size_t id)
 	if (id < 2 * gates(l))
 		return (struct part){ first + (id - gates(l)) * l->state * l->output, l->state, l->output };
 	first += gates(l) * l->state * l->output;
-	return l->projects ? (struct part){ first, l->output, l->state } : (struct part){ 0 };
+	return projects(l) ? (struct part){ first, l->output, l->state } : (struct part){ 0 };
 }
 
 static struct part bias(const struct layers *l, size_t pseudo, size_t id)
