@@ -24,12 +24,12 @@ void jsonw_byte(struct jsonw *j, char byte)
 void jsonw_bytes(struct jsonw *j, const char *bytes, size_t size)
 {
 	while (size) {
-		size_t part = min_u64(size, sizeof j->buffer - j->used);
+		size_t part = min_u64(size, j->room - j->used);
 		memcpy(j->buffer + j->used, bytes, part);
 		j->used += part;
 		bytes += part;
 		size -= part;
-		if (j->used == sizeof j->buffer)
+		if (j->used == j->room)
 			jsonw_flush(j);
 	}
 }

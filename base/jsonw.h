@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writes JSON piece by piece through a buffer of fixed size, without other memory: the library may have no host memory
+ * Writes JSON piece by piece through the caller's buffer, without other memory: the library may have no host memory
  * when it reports a failure. The caller pairs the brackets; commas are set here. No name here is one of jansson's,
  * which the command uses.
  */
@@ -18,15 +18,15 @@
 /* Takes the next bytes; false: they cannot be written, and it is not called again. */
 typedef bool jsonw_sink(void *owner, const char *bytes, size_t size);
 
-enum { JSONW_BUFFER = 16384, JSONW_SHORT = 256 };
+enum { JSONW_SHORT = 256, JSONW_BUFFER = 2048 };  /* the latter for buffers on stacks, which may be small */
 
 struct jsonw {
 	jsonw_sink *sink;
 	void *owner;
-	size_t used;
+	char *buffer;
+	size_t room, used;         /* room: at least JSONW_SHORT */
 	bool separate;             /* a comma is due before the next value or key */
 	bool failed;
-	char buffer[JSONW_BUFFER];
 };
 
 void jsonw_flush(struct jsonw *j);
@@ -57,7 +57,7 @@ void jsonw_text_key(struct jsonw *j, const char *key);
 /* Makes `size` <= JSONW_SHORT bytes of room, and returns where they begin; the caller adds to `used` what it fills. */
 static inline char *jsonw_room(struct jsonw *j, size_t size)
 {
-	if (sizeof j->buffer - j->used < size)
+	if (j->room - j->used < size)
 		jsonw_flush(j);
 	return j->buffer + j->used;
 }

@@ -239,7 +239,8 @@ static trz_status write_json(const struct diff_command *c)
 	trz_status status = output_begin(&o, c->json);
 	if (status != TRZ_OK)
 		return status;
-	struct jsonw j = { .sink = output_sink, .owner = o.to };
+	char buffer[JSONW_BUFFER];
+	struct jsonw j = { .sink = output_sink, .owner = o.to, .buffer = buffer, .room = sizeof buffer };
 	put_rows(&j, c);
 	jsonw_flush(&j);
 	return output_end(&o, j.failed ? output_failed(c->json) : TRZ_OK);

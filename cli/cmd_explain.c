@@ -555,11 +555,8 @@ static bool print_report(const struct explain_command *c, FILE *to)
 /* Writes the object of the fullest rank; if there are several, its `ranks` has all of them, the fullest first. */
 static bool write_json(const struct explain_command *c, FILE *to)
 {
-	struct jsonw *j = calloc(1, sizeof *j);
-	if (!j)
-		return false;
-	j->sink = output_sink;
-	j->owner = to;
+	char buffer[JSONW_BUFFER];
+	struct jsonw json = {.sink = output_sink, .owner = to, .buffer = buffer, .room = sizeof buffer}, *j = &json;
 	if (c->count == 1) {
 		oom_report_object(j, &c->cases[0]->e, &c->cases[0]->v);
 	} else {
@@ -574,9 +571,7 @@ static bool write_json(const struct explain_command *c, FILE *to)
 	}
 	jsonw_byte(j, '\n');
 	jsonw_flush(j);
-	bool done = !j->failed;
-	free(j);
-	return done;
+	return !j->failed;
 }
 
 static int print_all(const struct explain_command *c)

@@ -304,17 +304,12 @@ static trz_status put_all(struct jsonw *j, const struct page_history *h, const s
 static trz_status write_trace(const struct page_history *h, const struct trace_command *c)
 {
 	struct output o;
-	struct jsonw *j = calloc(1, sizeof *j);
-	if (!j)
-		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the trace");
+	char buffer[JSONW_BUFFER];
 	trz_status status = output_begin(&o, c->files.out);
-	if (status == TRZ_OK) {
-		j->sink = output_sink;
-		j->owner = o.to;
-		status = output_end(&o, put_all(j, h, c));
-	}
-	free(j);
-	return status;
+	if (status != TRZ_OK)
+		return status;
+	struct jsonw j = {.sink = output_sink, .owner = o.to, .buffer = buffer, .room = sizeof buffer};
+	return output_end(&o, put_all(&j, h, c));
 }
 
 int cli_trace(int argc, char **argv)

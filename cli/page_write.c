@@ -152,11 +152,8 @@ static void put_categories(struct jsonw *j)
 
 static trz_status put_data(FILE *to, struct page_history *h, const struct page_source *from)
 {
-	struct jsonw *j = calloc(1, sizeof *j);
-	if (!j)
-		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the page");
-	j->sink = sink_to_page;
-	j->owner = to;
+	char buffer[JSONW_BUFFER];
+	struct jsonw json = {.sink = sink_to_page, .owner = to, .buffer = buffer, .room = sizeof buffer}, *j = &json;
 	jsonw_open(j, '{');
 	put_summary(j, h, from);
 	jsonw_put_number(j, "failure_count", count_of(h, DUMP_OOM));
@@ -170,7 +167,6 @@ static trz_status put_data(FILE *to, struct page_history *h, const struct page_s
 		status = page_put_stacks(j, h);
 	jsonw_close(j, '}');
 	jsonw_flush(j);
-	free(j);
 	return status;
 }
 

@@ -60,6 +60,7 @@ struct leaks {
 	uint32_t least;            /* the least that a followed site held at the end of the newest step */
 	bool told;                 /* leaks_all was called since the newest step */
 	uint64_t times[POINTS];    /* [i % POINTS]: when step i ended */
+	struct grower *growers;    /* [LEAKS_SITES + 1]: the present question's; stacks may be small */
 };
 
 /* ---- series ----------------------------------------------------------------------------------------- */
@@ -143,20 +144,6 @@ static uint64_t width(unsigned level)
 _Static_assert(FACTOR == 1 << 2, "width() says so");
 
 /* ---- sites ------------------------------------------------------------------------------------------ */
-
-size_t leaks_bytes(void)
-{
-	return sizeof(struct leaks);
-}
-
-struct leaks *leaks_start(void *memory)
-{
-	struct leaks *g = memory;
-	memset(g, 0, sizeof *g);
-	g->rest.site = LEAKS_REST;
-	g->high.series.maxima = true;
-	return g;
-}
 
 static uint32_t *head_of(struct leaks *g, uint64_t site)
 {
@@ -308,6 +295,27 @@ struct grower {
 	double more;               /* allocations added over that end */
 	bool kept;                 /* it has grown by more allocations, not by larger ones */
 };
+
+struct with_growers {
+	struct leaks leaks;
+	struct grower growers[LEAKS_SITES + 1];
+};
+
+size_t leaks_bytes(void)
+{
+	return sizeof(struct with_growers);
+}
+
+struct leaks *leaks_start(void *memory)
+{
+	struct with_growers *with = memory;
+	struct leaks *g = &with->leaks;
+	memset(g, 0, sizeof *g);
+	g->rest.site = LEAKS_REST;
+	g->high.series.maxima = true;
+	g->growers = with->growers;
+	return g;
+}
 
 static double end_steps(const struct end *end)
 {
@@ -467,9 +475,10 @@ static struct leaks_finding describe(const struct leaks *g, const struct grower 
 	                              .confidence = sure * (suspect || lasted > 1 ? 1 : lasted)};
 }
 
-/* All that grow steadily; `out` has room for LEAKS_SITES + 1. */
-static size_t growers(const struct leaks *g, struct grower *out)
+/* Lists all that grow steadily. */
+static size_t list_growers(const struct leaks *g)
 {
+	struct grower *out = g->growers;
 	size_t count = 0;
 	for (uint32_t i = 0; i <= g->entries; i++) {
 		const struct entry *e = i < g->entries ? &g->entry[i] : &g->rest;
@@ -508,8 +517,8 @@ static bool suspected(const struct leaks *g, const struct grower *list, size_t c
 
 size_t leaks_findings(const struct leaks *g, struct leaks_finding *out, size_t capacity)
 {
-	struct grower list[LEAKS_SITES + 1];
-	size_t count = growers(g, list), found = 0;
+	const struct grower *list = g->growers;
+	size_t count = list_growers(g), found = 0;
 	for (size_t i = 0; i < count && capacity; i++) {
 		bool suspect = suspected(g, list, count, &list[i]);
 		struct leaks_finding f = describe(g, &list[i], suspect);
@@ -533,9 +542,9 @@ static double step_ns(const struct leaks *g)
  * there are none. */
 static bool suspects_points(const struct leaks *g, struct end *end, double *sum, double *beside)
 {
-	struct grower list[LEAKS_SITES + 1];
+	struct grower *list = g->growers;
 	bool suspect[LEAKS_SITES + 1];
-	size_t count = growers(g, list), kept = 0;
+	size_t count = list_growers(g), kept = 0;
 	for (size_t i = 0; i < count; i++)  /* each is judged by all of the list, which changes only then */
 		suspect[i] = suspected(g, list, count, &list[i]);
 	for (size_t i = 0; i < count; i++)

@@ -61,7 +61,7 @@ bool leaks_is_emptied(uint64_t now, uint64_t most);
 void leaks_note_emptied(struct leaks_fills *f, uint64_t from);
 bool leaks_is_filled_anew(const struct leaks_fills *f, uint64_t now);
 
-/* How many bytes of host memory leaks_start needs. */
+/* How many bytes of host memory leaks_start needs. No two threads may use the same at once, to ask neither. */
 size_t leaks_bytes(void);
 
 /* Begins in leaks_bytes() bytes at `memory` (8-byte aligned). */

@@ -229,7 +229,8 @@ void oom_report_object(struct jsonw *j, const struct evidence *e, const struct v
 
 bool oom_report_json(const struct evidence *e, const struct verdict *v, oom_report_sink *sink, void *owner)
 {
-	struct jsonw j = {.sink = sink, .owner = owner};
+	char buffer[JSONW_BUFFER];
+	struct jsonw j = {.sink = sink, .owner = owner, .buffer = buffer, .room = sizeof buffer};
 	oom_report_object(&j, e, v);
 	jsonw_byte(&j, '\n');
 	jsonw_flush(&j);

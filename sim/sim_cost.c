@@ -177,8 +177,8 @@ static int read_file(const char *name, struct reading *r)
 
 trz_status sim_cost_load(sim *s, const char *name)
 {
-	struct sim_cost_table table = {0};
-	struct reading r = {.table = &table};
+	struct reading r = {.table = &s->costs[s->cost_tables]};
+	memset(r.table, 0, sizeof *r.table);
 	const char *text = shipped_text(name);
 	int line = text ? ini_parse_string(text, read_entry, &r) : read_file(name, &r);
 	if (line < 0)
@@ -193,7 +193,7 @@ trz_status sim_cost_load(sim *s, const char *name)
 		return trz_fail(TRZ_ERROR_BAD_INPUT,
 		                "%s: no cost table: it has no entry, such as \"call_ns = 2000\" below \"[reserve]\" (see "
 		                "costs/a100.ini); those shipped are %s", name, shipped_list + 2);
-	s->costs[s->cost_tables++] = table;
+	s->cost_tables++;
 	return TRZ_OK;
 }
 

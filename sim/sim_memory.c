@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "bits.h"
@@ -121,10 +122,14 @@ void sim_memory_close(sim *s)
 
 static void poison(sim *s, const struct sim_phys *p)
 {
-	unsigned char garbage[KIB(16)];
+	enum { PARTS = 32 };
+	unsigned char garbage[512];
+	struct iovec parts[PARTS];  /* the same bytes again and again */
 	memset(garbage, 0xdb, sizeof garbage);
-	for (uint64_t at = 0; at < p->size; at += sizeof garbage)
-		if (pwrite(s->memory_fd, garbage, sizeof garbage, (off_t)(p->offset + at)) < 0) {
+	for (int i = 0; i < PARTS; i++)
+		parts[i] = (struct iovec){garbage, sizeof garbage};
+	for (uint64_t at = 0; at < p->size; at += PARTS * sizeof garbage)
+		if (pwritev(s->memory_fd, parts, PARTS, (off_t)(p->offset + at)) < 0) {
 			fprintf(stderr, "sim: no host memory to poison device memory: %s\n", strerror(errno));
 			abort();
 		}

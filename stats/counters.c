@@ -4,23 +4,31 @@
  */
 #include "counters.h"
 
+#include <string.h>
+
 struct sink {
+	const char *wanted;        /* NULL: all */
 	trz_stat_value *values;
 	size_t capacity, count;
 };
 
+static void put_value(struct sink *s, trz_stat_value value)
+{
+	if (s->wanted && strcmp(s->wanted, value.name) != 0)
+		return;
+	if (s->count < s->capacity)
+		s->values[s->count] = value;
+	s->count++;
+}
+
 static void put(struct sink *s, const char *name, const char *unit, const char *help, uint64_t value)
 {
-	if (s->count < s->capacity)
-		s->values[s->count] = (trz_stat_value){name, unit, help, value, 0.0};
-	s->count++;
+	put_value(s, (trz_stat_value){name, unit, help, value, 0.0});
 }
 
 static void put_ratio(struct sink *s, const char *name, const char *help, double ratio)
 {
-	if (s->count < s->capacity)
-		s->values[s->count] = (trz_stat_value){name, "ratio", help, 0, ratio};
-	s->count++;
+	put_value(s, (trz_stat_value){name, "ratio", help, 0, ratio});
 }
 
 struct flow_names {
@@ -66,21 +74,19 @@ void counters_copy(struct counters *out, const struct counters *c)
 		counter_set(&to[i], counter_get(&from[i]));
 }
 
-void counters_read(const struct counters *c, const struct counter_view *view, trz_stat_value *values,
-                   size_t capacity, size_t *count)
+static void put_all(struct sink *s, const struct counters *c, const struct counter_view *view)
 {
-	struct sink s = {values, values ? capacity : 0, 0};
 #define POOL_NAMES(id, pool) \
 	{#id "." pool ".current", #id "." pool ".peak", #id "." pool ".allocated", #id "." pool ".freed"}
 #define FLOW(id, unit, help)                                                                         \
 	static const struct flow_names names_##id = {                                                    \
 	    {POOL_NAMES(id, "all"), POOL_NAMES(id, "small_pool"), POOL_NAMES(id, "large_pool")}};        \
-	put_flow(&s, &names_##id, unit, help, &c->id);
+	put_flow(s, &names_##id, unit, help, &c->id);
 #define LEVEL(id, unit, help)                                                                        \
-	put(&s, #id ".current", unit, help, counter_get(&c->id.current));                                \
-	put(&s, #id ".peak", unit, help, counter_get(&c->id.peak));
-#define COUNT(id, help) put(&s, #id, "count", help, counter_get(&c->id));
-#define SUM(name, unit, help, expression) put(&s, name, unit, help, expression);
+	put(s, #id ".current", unit, help, counter_get(&c->id.current));                                 \
+	put(s, #id ".peak", unit, help, counter_get(&c->id.peak));
+#define COUNT(id, help) put(s, #id, "count", help, counter_get(&c->id));
+#define SUM(name, unit, help, expression) put(s, name, unit, help, expression);
 #include "counters.def"
 #undef FLOW
 #undef LEVEL
@@ -88,13 +94,27 @@ void counters_read(const struct counters *c, const struct counter_view *view, tr
 #undef SUM
 #undef POOL_NAMES
 #define SLOT(slot) \
-	put(&s, "driver_calls." #slot, "count", "calls of this slot of the driver table", \
+	put(s, "driver_calls." #slot, "count", "calls of this slot of the driver table", \
 	    counter_get(&c->driver_calls[DRIVER_SLOT_##slot]));
 	TRZ_DRIVER_SLOTS(SLOT)
 #undef SLOT
-	put_ratios(&s, c, view);
+	put_ratios(s, c, view);
+}
+
+void counters_read(const struct counters *c, const struct counter_view *view, trz_stat_value *values,
+                   size_t capacity, size_t *count)
+{
+	struct sink s = {NULL, values, values ? capacity : 0, 0};
+	put_all(&s, c, view);
 	if (count)
 		*count = s.count;
+}
+
+bool counters_find(const struct counters *c, const struct counter_view *view, const char *name, trz_stat_value *value)
+{
+	struct sink s = {name, value, 1, 0};
+	put_all(&s, c, view);
+	return s.count > 0;
 }
 
 static void flow_reset_peak(struct flow *f)

@@ -11,6 +11,7 @@
 
 #include <assert.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -185,6 +186,8 @@ void counters_copy(struct counters *out, const struct counters *c);
 /* The statistics as trz_stats() documents them. */
 void counters_read(const struct counters *c, const struct counter_view *view, trz_stat_value *values,
                    size_t capacity, size_t *count);
+/* false: none has that name. */
+bool counters_find(const struct counters *c, const struct counter_view *view, const char *name, trz_stat_value *value);
 
 /* Sets every peak to the current value. The caller holds the heap lock. */
 void counters_reset_peaks(struct counters *c);

@@ -28,7 +28,7 @@ static trz_status make_room(struct snapshot *s)
 	if (s->event_most)
 		events = min_u64(events, s->event_most);
 	size_t bytes = events * sizeof *s->events + blocks * sizeof *s->blocks + ranges * sizeof *s->ranges +
-	               windows * sizeof *s->windows + tiles * sizeof *s->tiles;
+	               windows * sizeof *s->windows + tiles * sizeof *s->tiles + sizeof *s->room;
 	s->events = s->memory.alloc(s->memory.owner, bytes);
 	if (!s->events)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for a snapshot of %zu bytes; %zu of them are "
@@ -37,6 +37,7 @@ static trz_status make_room(struct snapshot *s)
 	s->ranges = (void *)(s->blocks + blocks);
 	s->windows = (void *)(s->ranges + ranges);
 	s->tiles = (void *)(s->windows + windows);
+	s->room = (void *)(s->tiles + tiles);
 	s->event_capacity = events;
 	s->block_capacity = blocks;
 	s->range_capacity = ranges;
@@ -79,6 +80,7 @@ void snapshot_free(struct snapshot *s)
 	s->ranges = NULL;
 	s->windows = NULL;
 	s->tiles = NULL;
+	s->room = NULL;
 	s->event_capacity = s->block_capacity = s->range_capacity = s->window_capacity = s->tile_capacity = 0;
 }
 
@@ -588,12 +590,8 @@ static void put_all(struct jsonw *j, const struct snapshot *s)
 
 trz_status snapshot_write(const struct snapshot *s, jsonw_sink *sink, void *owner)
 {
-	struct jsonw j;  /* its buffer needs no zeroes */
+	struct jsonw j = {.sink = sink, .owner = owner, .buffer = s->room->buffer, .room = sizeof s->room->buffer};
 	struct snapshot with = *s;
-	j.sink = sink;
-	j.owner = owner;
-	j.used = 0;
-	j.separate = j.failed = false;
 	with.stacks = s->frames ? s->memory.alloc(s->memory.owner, sizeof *with.stacks) : NULL;
 	if (with.stacks)
 		memset(with.stacks, 0, sizeof *with.stacks);

@@ -79,7 +79,7 @@ struct snapshot_setting {
 	const char *key, *value;
 };
 
-enum { SNAPSHOT_FRAMES_MAX = 64 };
+enum { SNAPSHOT_FRAMES_MAX = 64, SNAPSHOT_PATH = 4096 };
 
 /* Writes up to SNAPSHOT_FRAMES_MAX frames of a stack to `out`, innermost first, and returns their number. Called
  * while writing, without a lock; the texts live until the next call. */
@@ -88,7 +88,13 @@ typedef size_t snapshot_frames(void *owner, uint64_t frames, struct snapshot_fra
 /* Writes what is known of the failure that the snapshot shows, as one value. */
 typedef void snapshot_report(struct jsonw *j, void *owner);
 
-/* The arrays share the allocation at `events`. A count above its capacity includes what did not fit. After
+/* What its writer needs besides: stacks may be small. */
+struct snapshot_room {
+	char path[SNAPSHOT_PATH];
+	char buffer[16384];
+};
+
+/* The arrays and the room share the allocation at `events`. A count above its capacity includes what did not fit. After
  * snapshot_seal all arrays are sorted, ranges are segments and every block lies in one. */
 struct snapshot {
 	/* set by the caller before the first call; all but `memory` may be zero */
@@ -109,6 +115,7 @@ struct snapshot {
 	struct snapshot_range *ranges;
 	struct snapshot_window *windows;
 	struct snapshot_tile *tiles;
+	struct snapshot_room *room;
 	size_t event_count, block_count, range_count, window_count, tile_count;
 	size_t event_capacity, block_capacity, range_capacity, window_capacity, tile_capacity;
 	size_t event_most;         /* the most events that the history can keep; 0: not known yet */

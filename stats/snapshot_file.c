@@ -63,26 +63,34 @@ static const char *value_of(char letter, const struct snapshot_name *n, char *te
 	}
 }
 
-bool snapshot_pattern_is_good(const char *pattern)
-{
-	char text[SNAPSHOT_PATH];
-	return snapshot_path(pattern, &(struct snapshot_name){0}, text);
-}
-
-bool snapshot_path(const char *pattern, const struct snapshot_name *n, char path[SNAPSHOT_PATH])
+/* Writes the path too, unless it is NULL. */
+static bool make_path(const char *pattern, const struct snapshot_name *n, char *path)
 {
 	size_t used = 0;
+	char last = '\0';
 	for (const char *p = pattern; *p; p++) {
 		char one[64] = {*p};
 		const char *part = *p == '%' ? value_of(*++p, n, one, sizeof one) : one;
 		size_t length = part ? strlen(part) : SNAPSHOT_PATH;
 		if (length >= SNAPSHOT_PATH - used)
 			return false;
-		memcpy(path + used, part, length);
+		if (path)
+			memcpy(path + used, part, length + 1);
 		used += length;
+		last = length ? part[length - 1] : last;
 	}
-	path[used] = '\0';
-	return used > 0 && path[used - 1] != '/';
+	return used > 0 && last != '/';
+}
+
+bool snapshot_path(const char *pattern, const struct snapshot_name *n, char path[SNAPSHOT_PATH])
+{
+	path[0] = '\0';
+	return make_path(pattern, n, path);
+}
+
+bool snapshot_pattern_is_good(const char *pattern)
+{
+	return make_path(pattern, &(struct snapshot_name){0}, NULL);
 }
 
 /* ---- what killed writers left ------------------------------------------------------------------------- */
@@ -104,16 +112,21 @@ static void remove_if_left(int folder, const char *name)
 	close(fd);
 }
 
-static void remove_left(const char *path)
+/* The folder of a path, in `text`. */
+static const char *folder_of(const char *path, char text[SNAPSHOT_PATH])
 {
-	char folder[SNAPSHOT_PATH] = ".";
 	const char *slash = strrchr(path, '/');
 	size_t length = slash ? (size_t)(slash - path) : 0;
-	if (slash && length < sizeof folder - 1) {
-		length = length ? length : 1;
-		memcpy(folder, path, length);
-		folder[length] = '\0';
-	}
+	if (!slash || length >= SNAPSHOT_PATH)
+		return ".";
+	length = length ? length : 1;
+	memcpy(text, path, length);
+	text[length] = '\0';
+	return text;
+}
+
+static void remove_left(const char *folder)
+{
 	DIR *d = opendir(folder);
 	if (!d)
 		return;
@@ -167,12 +180,12 @@ static bool is_ours(int fd)
 }
 
 /* A new file beside `path`, under a unique name, locked. Returns its descriptor; -1: errno says why. */
-static int open_beside(const char *path, char *name, size_t size)
+static int open_beside(const char *path, char name[SNAPSHOT_PATH])
 {
 	static atomic_uint serial;
 	for (;;) {
 		unsigned n = atomic_fetch_add(&serial, 1);
-		if (snprintf(name, size, "%s.%ld.%u" UNFINISHED, path, (long)getpid(), n) >= (int)size) {
+		if (snprintf(name, SNAPSHOT_PATH, "%s.%ld.%u" UNFINISHED, path, (long)getpid(), n) >= SNAPSHOT_PATH) {
 			errno = ENAMETOOLONG;
 			return -1;
 		}
@@ -203,23 +216,22 @@ static int write_all(struct snapshot *s, struct receiver *r)
 
 trz_status snapshot_to_file(struct snapshot *s, const char *path, uint64_t *size)
 {
-	char name[SNAPSHOT_PATH];
 	struct held_signals held;
 	struct receiver r = {.most = *size};
 	bool in_place = is_special_file(path);
 	if (is_locked_file(path))
 		return trz_fail(TRZ_ERROR_IO, "%.400s: cannot be created: %s", path, strerror(errno));
-	remove_left(path);
-	r.fd = in_place ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : open_beside(path, name, sizeof name);
+	remove_left(folder_of(path, s->room->path));
+	r.fd = in_place ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : open_beside(path, s->room->path);
 	if (r.fd < 0)
 		return trz_fail(TRZ_ERROR_IO, "%.400s: cannot be created: %s", path, strerror(errno));
 	held_signals_begin(&held);
 	int error = write_all(s, &r);
 	held_signals_end(&held);
-	if (!error && !in_place && rename(name, path))
+	if (!error && !in_place && rename(s->room->path, path))
 		error = errno;
 	if (error && !in_place)
-		unlink(name);
+		unlink(s->room->path);
 	close(r.fd);
 	*size = r.size;
 	return error ? trz_fail(TRZ_ERROR_IO, "%.400s: cannot be written: %s", path, strerror(error)) : TRZ_OK;

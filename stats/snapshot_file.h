@@ -7,8 +7,6 @@
 
 #include "snapshot.h"
 
-enum { SNAPSHOT_PATH = 4096 };
-
 /* What the letters of a pattern stand for. */
 struct snapshot_name {
 	int process;               /* %p */
@@ -21,13 +19,15 @@ struct snapshot_name {
 /* Makes a path from a pattern, in which %% is a percent sign. false: a letter stands for nothing, the path is too long,
  * or it names a folder. */
 bool snapshot_path(const char *pattern, const struct snapshot_name *n, char path[SNAPSHOT_PATH]);
+/* Whether it makes a path of any name. */
 bool snapshot_pattern_is_good(const char *pattern);
 
 #define SNAPSHOT_ANY_SIZE UINT64_MAX
 
-/* Writes a file that is complete when it appears; on an error an older file of that name stays. When this returns, the
- * disk has it. *size: at the call the most bytes that the file may have, for which the snapshot drops its oldest
- * events; afterwards what it has. Removes what killed writers have left in the same folder. Errors: IO. */
+/* Writes a sealed snapshot into a file that is complete when it appears; on an error an older file of that name stays.
+ * When this returns, the disk has it. *size: at the call the most bytes that the file may have, for which the snapshot
+ * drops its oldest events; afterwards what it has. Removes what killed writers have left in the same folder. Errors:
+ * IO. */
 trz_status snapshot_to_file(struct snapshot *s, const char *path, uint64_t *size);
 
 #endif

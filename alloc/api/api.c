@@ -611,20 +611,15 @@ trz_status trz_stats(trz_heap *h, trz_stat_value *values, size_t capacity, size_
 
 trz_status trz_stat(trz_heap *h, const char *name, uint64_t *value)
 {
-	enum { MOST = 256 };
-	trz_stat_value values[MOST];
-	size_t count;
+	trz_stat_value found;
 	if (!h || !name || !value)
 		return api_is_null("trz_stat", !h ? "heap" : !name ? "name" : "value");
-	inspect_stats(h, values, MOST, &count);
-	for (size_t i = 0; i < count && i < MOST; i++)
-		if (strcmp(values[i].name, name) == 0) {
-			if (strcmp(values[i].unit, "ratio") == 0)
-				return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "\"%s\" is a ratio: read it with trz_stats", name);
-			*value = values[i].value;
-			return TRZ_OK;
-		}
-	return trz_fail(TRZ_ERROR_NOT_FOUND, "unknown statistic \"%s\"; trz_stats lists all of them", name);
+	if (!inspect_stat(h, name, &found))
+		return trz_fail(TRZ_ERROR_NOT_FOUND, "unknown statistic \"%s\"; trz_stats lists all of them", name);
+	if (strcmp(found.unit, "ratio") == 0)
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "\"%s\" is a ratio: read it with trz_stats", name);
+	*value = found.value;
+	return TRZ_OK;
 }
 
 trz_status trz_reset_peaks(trz_heap *h)

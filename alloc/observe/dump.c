@@ -28,6 +28,7 @@ struct dumps {
 	unsigned kept_count;
 	struct dump kept[DUMPS_MOST];
 	char rank[32];
+	char path[SNAPSHOT_PATH], old_path[SNAPSHOT_PATH];  /* of the file that is being written; of one before it */
 	bool reserve_taken;
 	_Alignas(64) char reserve[RESERVE_BYTES];
 };
@@ -77,21 +78,20 @@ static void forget_oldest(struct dumps *d)
 }
 
 /* Keeps the newest snapshot, `new`, and as many others as the limits allow. One at the same path has been replaced. */
-static void keep(trz_heap *h, const struct dump *new, const char *path)
+static void keep(trz_heap *h, const struct dump *new)
 {
 	struct dumps *d = h->dumps;
 	uint64_t most = h->config.oom_snapshot_bytes, bytes = new->bytes;
-	char old[SNAPSHOT_PATH];
 	unsigned left = 0;
 	for (unsigned i = 0; i < d->kept_count; i++)
-		if (!name_of(h, h->config.oom_snapshot, &d->kept[i], old) || strcmp(old, path) != 0) {
+		if (!name_of(h, h->config.oom_snapshot, &d->kept[i], d->old_path) || strcmp(d->old_path, d->path) != 0) {
 			bytes += d->kept[i].bytes;
 			d->kept[left++] = d->kept[i];
 		}
 	d->kept_count = left;
 	while (d->kept_count && (d->kept_count >= h->config.oom_snapshots || (most && bytes > most))) {
-		if (name_of(h, h->config.oom_snapshot, &d->kept[0], old))
-			unlink(old);
+		if (name_of(h, h->config.oom_snapshot, &d->kept[0], d->old_path))
+			unlink(d->old_path);
 		bytes -= d->kept[0].bytes;
 		forget_oldest(d);
 	}
@@ -140,13 +140,11 @@ static trz_status take(trz_heap *h, struct snapshot *s)
 
 /* ---- */
 
-/* Writes a snapshot to where an option says; path[0] is 0 if that gives no name. The caller holds `busy`. */
-static trz_status write_by(trz_heap *h, const char *option, struct dump *d, snapshot_report *report,
-                           char path[SNAPSHOT_PATH])
+/* Writes a snapshot to where an option says. The caller holds `busy`. */
+static trz_status write_by(trz_heap *h, const char *option, struct dump *d, snapshot_report *report)
 {
 	struct snapshot s;
 	struct frames_teller teller = frames_teller(h);
-	path[0] = '\0';
 	trz_status status = take(h, &s);
 	s.frames = frames_tell;
 	s.frames_owner = &teller;
@@ -154,46 +152,47 @@ static trz_status write_by(trz_heap *h, const char *option, struct dump *d, snap
 	s.report_owner = h;
 	d->epoch_ns = s.clock.epoch_ns;
 	d->bytes = h->config.oom_snapshot_bytes ? h->config.oom_snapshot_bytes : SNAPSHOT_ANY_SIZE;
-	if (status == TRZ_OK && !name_of(h, option, d, path))
+	if (status == TRZ_OK && !name_of(h, option, d, h->dumps->path))
 		status = trz_fail(TRZ_ERROR_IO, "%.100s gives no file name", option);
 	if (status == TRZ_OK)
-		status = snapshot_to_file(&s, path, &d->bytes);
+		status = snapshot_to_file(&s, h->dumps->path, &d->bytes);
 	snapshot_free(&s);
 	return status;
 }
 
-static trz_status write_failure(trz_heap *h, snapshot_report *report, char path[SNAPSHOT_PATH])
+static trz_status write_failure(trz_heap *h, snapshot_report *report)
 {
 	struct dump d = {.number = ++h->dumps->number};
-	trz_status status = write_by(h, h->config.oom_snapshot, &d, report, path);
+	trz_status status = write_by(h, h->config.oom_snapshot, &d, report);
 	if (status == TRZ_OK)
-		keep(h, &d, path);
+		keep(h, &d);
 	return status;
 }
 
 trz_status dump_failure(trz_heap *h, trz_status failure, snapshot_report *report)
 {
-	char path[SNAPSHOT_PATH], text[ERROR_TEXT_BYTES], reason[ERROR_TEXT_BYTES];
+	char text[ERROR_TEXT_BYTES], reason[ERROR_TEXT_BYTES];
 	if (!h->config.oom_snapshot[0])
 		return failure;
 	snprintf(text, sizeof text, "%s", trz_last_error());
 	if (atomic_exchange(&h->dumps->busy, true))
 		return trz_fail(failure, "%s; no snapshot: that of another failure is being written", text);
-	trz_status status = write_failure(h, report, path);
+	if (write_failure(h, report) == TRZ_OK) {
+		failure = trz_fail(failure, "%s; a snapshot is in %s", text, h->dumps->path);
+	} else {
+		snprintf(reason, sizeof reason, "%s", trz_last_error());
+		failure = trz_fail(failure, "%s; no snapshot: %s", text, reason);
+	}
 	atomic_store(&h->dumps->busy, false);
-	if (status == TRZ_OK)
-		return trz_fail(failure, "%s; a snapshot is in %s", text, path);
-	snprintf(reason, sizeof reason, "%s", trz_last_error());
-	return trz_fail(failure, "%s; no snapshot: %s", text, reason);
+	return failure;
 }
 
 void dump_end(trz_heap *h)
 {
-	char path[SNAPSHOT_PATH];
 	struct dump d = {0};
 	if (!h->config.exit_snapshot[0] || atomic_exchange(&h->dumps->busy, true))
 		return;
-	if (write_by(h, h->config.exit_snapshot, &d, NULL, path) != TRZ_OK)
+	if (write_by(h, h->config.exit_snapshot, &d, NULL) != TRZ_OK)
 		trz_tell("exit_snapshot: %s", trz_last_error());
 	atomic_store(&h->dumps->busy, false);
 }

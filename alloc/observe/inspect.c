@@ -21,15 +21,28 @@ static uint64_t largest_free(const trz_heap *h)
 	return largest;
 }
 
-void inspect_stats(const trz_heap *h, trz_stat_value *values, size_t capacity, size_t *count)
+static struct counter_view view_of(const trz_heap *h)
 {
-	struct counter_view view = {
+	return (struct counter_view){
 	    .metadata_bytes = atomic_load_explicit(&h->meta.bytes, memory_order_relaxed),
 	    .largest_free_bytes = largest_free(h),
 	};
+}
+
+void inspect_stats(const trz_heap *h, trz_stat_value *values, size_t capacity, size_t *count)
+{
+	struct counter_view view = view_of(h);
 	struct counters counters;
 	heap_read_counters(h, &counters);
 	counters_read(&counters, &view, values, capacity, count);
+}
+
+bool inspect_stat(const trz_heap *h, const char *name, trz_stat_value *value)
+{
+	struct counter_view view = view_of(h);
+	struct counters counters;
+	heap_read_counters(h, &counters);
+	return counters_find(&counters, &view, name, value);
 }
 
 void inspect_reset_peaks(trz_heap *h)

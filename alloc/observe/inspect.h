@@ -9,6 +9,8 @@
 #include "snapshot.h"
 
 void inspect_stats(const trz_heap *h, trz_stat_value *values, size_t capacity, size_t *count);
+/* false: none has that name. */
+bool inspect_stat(const trz_heap *h, const char *name, trz_stat_value *value);
 void inspect_reset_peaks(trz_heap *h);
 
 /* Starts a history of this many events (0: stops it). */

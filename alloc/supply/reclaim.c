@@ -478,7 +478,7 @@ static bool alias_passed(trz_heap *h, const struct place *p)
 	return passed;
 }
 
-enum { ALIASES_AT_ONCE = 512 };
+enum { ALIASES_AT_ONCE = 256, ALIASES_IN_GROWTH = 512 };
 
 /* Looks at the places of a window, from its cursor on, while `*look` lasts: a place takes LOOK_MAPPED of it, a granule
  * without a mapping 1. Lists up to `most` places that are stale, no seats, and whose last use has passed. */
@@ -531,7 +531,9 @@ void reclaim_aliases(trz_heap *h, size_t most)
 		return;
 	/* The more aliases there are, the further it looks: they may lie far apart, in windows that are mostly holes. */
 	size_t look = LOOK_MAPPED * (ALIASES_LOOKED_AT + 2 * most) * (1 + LOOK_BEHIND * (aliases - limit) / limit);
-	unmap_some_aliases(h, most, &look);
+	size_t left = min_u64(most, ALIASES_IN_GROWTH);
+	while (left && unmap_some_aliases(h, left, &look))
+		left -= min_u64(left, ALIASES_AT_ONCE);
 	if (look)
 		rewind_cursors(h);  /* all have been seen: the next call begins with the lowest, oldest addresses again */
 }

@@ -93,10 +93,12 @@ void look_live_write(const char *path)
 
 void look_live_detach(void)
 {
-	struct look_live copy = look_live;
-	if (live.shared && mmap(&look_live, sizeof look_live, PROT_READ | PROT_WRITE,
-	                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED)
-		look_live = copy;
+	void *copy = live.shared ? mmap(NULL, sizeof look_live, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+	                         : MAP_FAILED;
+	if (copy != MAP_FAILED) {
+		memcpy(copy, &look_live, sizeof look_live);
+		mremap(copy, sizeof look_live, sizeof look_live, MREMAP_MAYMOVE | MREMAP_FIXED, &look_live);
+	}
 	live.shared = false;
 }
 

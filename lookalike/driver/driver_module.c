@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "bits.h"
+#include "error.h"
 #include "lookalike/fatbin/fatbin.h"
 
 struct look_variable {
@@ -615,7 +616,7 @@ enum { MOST_WORDS = 4096, MOST_OPERANDS = 6 };
 struct gathered {
 	struct look_launch launch;
 	size_t known, count;
-	uint64_t word[MOST_WORDS];
+	uint64_t *word;            /* [MOST_WORDS] */
 };
 
 static void add_word(struct gathered *g, uint64_t word, bool known)
@@ -711,12 +712,16 @@ static void gather_words(struct look_function *f, void **params, void **extra, s
 static trz_status enqueue(const struct cuda_kernel_node *k, trz_context context, void *stream)
 {
 	struct look_function *f = k->function;
-	struct gathered g;
+	struct gathered g = {.word = malloc(MOST_WORDS * sizeof *g.word)};
+	if (!g.word)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for a launch of %s", f->name);
 	look_parts_begin(&g.launch, k, stream);
 	gather_words(f, k->params, k->extra, &g);
 	__atomic_fetch_add(&look_live.kernels, 1, __ATOMIC_RELAXED);
 	const struct sim_words words = {g.word, g.known, g.count, look_parts_note(&f->parts, &g.launch)};
-	return sim_touch(look.sim, context, stream, words, f->name, look.kernel_ns);
+	trz_status status = sim_touch(look.sim, context, stream, words, f->name, look.kernel_ns);
+	free(g.word);
+	return status;
 }
 
 static cuda_result launch(const struct cuda_kernel_node *k, void *stream)

@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,12 +78,14 @@ static void append(const struct sim_recorded *entry)
 
 void look_recording_open(const char *folder)
 {
-	char path[PATH_MAX];
+	char *path;
 	const char *wanted = getenv("TERRAZZO_SIM_RECORD");
 	if (!folder || !wanted || !*wanted)
 		return;
-	int length = snprintf(path, sizeof path, "%s/%d.recording", folder, (int)getpid());
-	recording.fd = length < PATH_MAX ? open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
+	if (asprintf(&path, "%s/%d.recording", folder, (int)getpid()) >= 0) {
+		recording.fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+		free(path);
+	}
 	if (recording.fd < 0) {
 		fprintf(stderr, "terrazzo: nothing is recorded: %s/%d.recording: %s\n", folder, (int)getpid(), strerror(errno));
 		return;

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,9 +79,11 @@ void trz_lookalike_on_blank_read(lookalike_blank_read *observer)
 /* Whether no process of the run has reported a short read yet: the first makes a file. */
 static bool is_first_of_run(void)
 {
-	char path[PATH_MAX];
-	int length = look.report ? snprintf(path, sizeof path, "%s/blank-read", look.report) : PATH_MAX;
-	int fd = length < PATH_MAX ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+	char *path;
+	if (!look.report || asprintf(&path, "%s/blank-read", look.report) < 0)
+		return false;
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	free(path);
 	if (fd >= 0)
 		close(fd);
 	return fd >= 0;
@@ -106,15 +107,18 @@ void look_blank_read(uint64_t bytes)
 
 static json_t *program(void)
 {
-	char text[4096];
+	enum { LONGEST = 4096 };
+	char *word = NULL;
 	json_t *words = json_array();
 	FILE *f = fopen("/proc/self/cmdline", "r");
-	size_t size = f ? fread(text, 1, sizeof text - 1, f) : 0;
+	size_t room = 0, size = 0;
+	while (f && size < LONGEST && getdelim(&word, &room, '\0', f) > 0) {
+		size += strlen(word) + 1;
+		json_array_append_new(words, json_string(utf8_clean(word)));
+	}
 	if (f)
 		fclose(f);
-	text[size] = '\0';
-	for (size_t at = 0; at < size; at += strlen(text + at) + 1)
-		json_array_append_new(words, json_string(utf8_clean(text + at)));
+	free(word);
 	return words;
 }
 
@@ -213,25 +217,37 @@ static json_t *everything(void)
 	return root;
 }
 
+/* This process's file of that kind. NULL: there is no memory. */
+static char *path_of(const char *kind)
+{
+	char *path;
+	return asprintf(&path, "%s/%d.%s", look.report, (int)report.pid, kind) < 0 ? NULL : path;
+}
+
 /* Writes it under a temporary name first, so that a reader never sees half a report. */
+static bool write_locked(const char *path, const char *made, const char *live)
+{
+	if (!path || !made || !live)
+		return false;
+	look_live_write(live);
+	json_t *root = everything();
+	bool written = root && json_dump_file(root, made, JSON_INDENT(1) | JSON_SORT_KEYS) == 0 && rename(made, path) == 0;
+	json_decref(root);
+	return written;
+}
+
 void look_report_write(bool ended)
 {
-	char path[PATH_MAX], made[PATH_MAX], live[PATH_MAX];
 	if (!look.sim || !look.report || report.pid != getpid())
 		return;
 	pthread_mutex_lock(&report.lock);
 	report.ended = report.ended || ended;
-	int wanted = snprintf(path, sizeof path, "%s/%d.json", look.report, (int)report.pid);
-	int length = snprintf(made, sizeof made, "%s/%d.json.new", look.report, (int)report.pid);
-	if (wanted < PATH_MAX) {
-		snprintf(live, sizeof live, "%s/%d.live", look.report, (int)report.pid);
-		look_live_write(live);
-	}
-	json_t *root = everything();
-	bool written = wanted < PATH_MAX && length < PATH_MAX && root &&
-	               json_dump_file(root, made, JSON_INDENT(1) | JSON_SORT_KEYS) == 0 && rename(made, path) == 0;
+	char *path = path_of("json"), *made = path_of("json.new"), *live = path_of("live");
+	bool written = write_locked(path, made, live);
 	if (!written && access(look.report, F_OK) == 0)  /* a process may outlive the run, whose folder goes */
 		fprintf(stderr, "terrazzo: no report can be written into %s\n", look.report);
-	json_decref(root);
+	free(path);
+	free(made);
+	free(live);
 	pthread_mutex_unlock(&report.lock);
 }

@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "event_order.h"
@@ -349,8 +350,9 @@ struct runtime {
 /* The runtime and the driver stay loaded, since nothing drops what dlopen() gives here. */
 static bool look_for_runtime(struct runtime *r)
 {
-	char path[PATH_MAX];
-	void *library = dl_iterate_phdr(find_runtime, path) ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+	char *path = malloc(PATH_MAX);
+	void *library = path && dl_iterate_phdr(find_runtime, path) ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+	free(path);
 	if (!library)
 		return false;
 	for (int i = 0; i < CALL_COUNT; i++)

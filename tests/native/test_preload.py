@@ -176,6 +176,18 @@ class Preloaded(unittest.TestCase):
                 asked = re.findall(r"(?m)^asked for by \S*/(\w+) (\w*)\+0x", said)
                 self.assertEqual(asked, [(program, name) for name in names], said)
 
+    def test_small_stacks_suffice(self):
+        """Threads that have 12 KiB more than the system demands: with what costs most stack, 16."""
+        with tempfile.TemporaryDirectory() as folder:
+            most = f"oom_snapshot:{folder}/%n.json,history:5000,native_frames:on"
+            for more, options in (("12", ""), ("16", most)):
+                for work in WORKS:
+                    with self.subTest(options, **work):
+                        variables = {"LD_PRELOAD": PRELOAD, "TERRAZZO_CONF": options}
+                        said = self.passes("small_stack", more, memory="1GiB", variables=variables, **work)
+                        self.assertIn("verdict: ", said)
+            self.assertLessEqual({"1.json", "4.json"}, set(os.listdir(folder)))
+
     def test_an_error_of_the_configuration_is_told_once(self):
         variables = {"LD_PRELOAD": PRELOAD, "TERRAZZO_CONF": "limit:much", "TERRAZZO_NATIVE": "report:on"}
         for program in (["runtime_calls"], ["edges", "peers"]):
