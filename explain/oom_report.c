@@ -313,7 +313,7 @@ static void leak_remedy_text(const struct writer *w, char *text, size_t room)
 {
 	const struct evidence_growth *most = verdict_leak(w->e);
 	double rate = verdict_leak_rate(w->e);
-	char by[40] = "", at[140] = "";
+	char by[SIZE_TEXT_BYTES + 12] = "", at[140] = "";
 	if (w->v->kind != VERDICT_LEAK && rate > 0)
 		snprintf(by, sizeof by, " by %s a step", SIZE(whole(rate)));
 	if (w->v->kind != VERDICT_LEAK && most && most->site && *most->site)
