@@ -2,6 +2,7 @@
  *
  * Holds back the signals that a write can send to its own thread, and that end a process which does not expect them:
  * SIGPIPE, if nobody reads a pipe, and SIGXFSZ, if a file reaches its size limit. The write then fails like any other.
+ * The thread is not cancelled meanwhile, either.
  */
 #ifndef TRZ_BASE_HELD_SIGNALS_H
 #define TRZ_BASE_HELD_SIGNALS_H
@@ -10,13 +11,17 @@
 #include <stddef.h>
 #include <time.h>
 
+#include "uncancelled.h"
+
 struct held_signals {
 	sigset_t mask, pending;  /* the thread's, from before */
+	int cancel;
 };
 
 static inline void held_signals_begin(struct held_signals *h)
 {
 	sigset_t both;
+	h->cancel = uncancelled_begin();
 	sigemptyset(&both);
 	sigaddset(&both, SIGPIPE);
 	sigaddset(&both, SIGXFSZ);
@@ -37,6 +42,7 @@ static inline void held_signals_end(const struct held_signals *h)
 			while (sigtimedwait(&one, NULL, &now) == numbers[i]) {}
 	}
 	pthread_sigmask(SIG_SETMASK, &h->mask, NULL);
+	uncancelled_end(h->cancel);
 }
 
 #endif

@@ -10,6 +10,8 @@
 #include <unistd.h>
 #endif
 
+#include "uncancelled.h"
+
 enum {
 	REST_SPINS = 64,            /* longer than a waiting processor takes to see that the lock is free */
 	SPINS_MAX = 200,            /* about the length of the longest section that the lock guards */
@@ -76,7 +78,9 @@ bool spinlock_makes_way(struct spinlock *l, unsigned takes, struct spinlock_wait
 
 void thread_sleep(long ns)
 {
+	int cancel = uncancelled_begin();
 	nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+	uncancelled_end(cancel);
 }
 
 /* ---- biases ---- */

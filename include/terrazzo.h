@@ -14,6 +14,9 @@
  *  - A child made by fork() cannot use the heaps that its parent had open. There, functions that free, release or end
  *    something, trz_record_stream and trz_close succeed and do nothing; statistics and the limit are those at the fork;
  *    all other calls fail with SHUTDOWN. A child may open heaps of its own if its parent had not used the driver.
+ *  - As with malloc, a signal handler must not call any function if it may have interrupted another one in its thread,
+ *    and must not leave one by longjmp. Nor may a thread be cancelled asynchronously inside one. Deferred cancellation
+ *    (pthread_cancel) is safe: it waits until the call, callbacks included, holds nothing of the heap's.
  *  - Inside a host function (cuLaunchHostFunc, cuStreamAddCallback) CUDA permits no CUDA call. Frees and
  *    trz_record_stream still work on streams that the heap knows: a later poll makes their driver calls. An allocation
  *    on the legacy default stream works if the cache can serve it. Do not try any other call that needs the driver: it

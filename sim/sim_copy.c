@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "bits.h"
+#include "sim_file.h"
 
 /* Below this, looking for holes costs more than it saves. */
 static const uint64_t sparse_least = KIB(64);
@@ -37,8 +38,7 @@ static void zero_device(sim *s, uint64_t address, uint64_t size)
 		bytes = min_u64(bytes, end - address);
 		uint64_t first = align_up(address, page) - address, last = align_down(address + bytes, page) - address;
 		bool hole = bytes >= sparse_least &&
-		            fallocate(s->memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(offset + first),
-		                      (off_t)(last - first)) == 0;
+		            sim_file_punch(s->memory_fd, offset + first, last - first);
 		if (!hole)
 			first = last = bytes;
 		memset((void *)address, 0, first);

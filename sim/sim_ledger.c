@@ -23,6 +23,7 @@
 
 #include "bits.h"
 #include "error.h"
+#include "sim_file.h"
 
 /* Each device has a sixteenth of the file, and each process a part of that. The file is sparse, so this is free. */
 #define MEMORY_BYTES (1ull << 60)
@@ -46,10 +47,11 @@ static uint64_t ledger_bytes(void)
 static bool lock_range(int fd, int command, short type, uint64_t start, uint64_t size)
 {
 	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)start, .l_len = (off_t)size};
-	int result;
+	int result, cancel = uncancelled_begin();
 	do
 		result = fcntl(fd, command, &lock);
 	while (result < 0 && errno == EINTR);
+	uncancelled_end(cancel);
 	return result == 0;
 }
 
@@ -116,7 +118,7 @@ static void take_over(sim *s)
 static void punch(const sim *s, uint64_t start, uint64_t end)
 {
 	if (start < end)
-		fallocate(s->memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)start, (off_t)(end - start));
+		sim_file_punch(s->memory_fd, start, end - start);
 }
 
 /* Gives the host back the pages of a range of the file, except those of exported memory. */

@@ -25,6 +25,7 @@
 #include "bits.h"
 #include "error.h"
 #include "prng.h"
+#include "sim_file.h"
 
 /* Where windows may lie. The main window ends below where position-independent programs load; further machines
  * find room above it. TSan supports only a narrow band. */
@@ -181,7 +182,7 @@ void sim_phys_drop(sim *s, struct sim_phys *p)
 	if (p->shared >= 0) {
 		sim_ledger_drop(s, p);
 	} else {
-		fallocate(s->memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)p->offset, (off_t)p->size);
+		sim_file_punch(s->memory_fd, p->offset, p->size);
 		sim_memory_give(s, p->device, p->size);
 	}
 	LIST_REMOVE(p, link);
@@ -703,7 +704,7 @@ bool sim_bytes_read(const sim *s, uint64_t address, void *to, uint64_t size)
 		sim_stamps_settle(s, m->phys);
 		uint64_t inside = address + done - m->address;
 		uint64_t bytes = min_u64(size - done, m->phys->size - inside);
-		ssize_t got = pread(s->memory_fd, (char *)to + done, bytes, (off_t)(m->phys->offset + inside));
+		ssize_t got = sim_file_read(s->memory_fd, (char *)to + done, bytes, m->phys->offset + inside);
 		if (got <= 0)
 			return false;
 		done += (uint64_t)got;

@@ -11,6 +11,7 @@
 
 #include "bits.h"
 #include "prng.h"
+#include "uncancelled.h"
 
 bool sim_passed(const struct sim_stream *st, uint64_t sequence)
 {
@@ -189,9 +190,11 @@ static bool await_other_threads(sim *s)
 	}
 	if (!possible)
 		return false;
+	int cancel = uncancelled_begin();
 	here->waiting = true;
 	while (here->waiting)
 		pthread_cond_wait(&s->progress, &s->lock);
+	uncancelled_end(cancel);
 	return true;
 }
 
@@ -220,7 +223,9 @@ static bool await_value(sim *s, const struct sim_stream *needed, unsigned *looks
 	if (needed->completed == needed->enqueued || w->kind != SIM_WORK_SPIN || w->flag || (*looks)++ >= MOST_LOOKS)
 		return false;
 	pthread_mutex_unlock(&s->lock);
+	int cancel = uncancelled_begin();
 	nanosleep(&a_moment, NULL);
+	uncancelled_end(cancel);
 	pthread_mutex_lock(&s->lock);
 	return true;
 }

@@ -20,6 +20,7 @@
 
 #include "bits.h"
 #include "prng.h"
+#include "sim_file.h"
 
 /* ---- words beside the memory ---------------------------------------------------------------------- */
 
@@ -71,9 +72,9 @@ void sim_stamps_settle(const sim *s, struct sim_phys *p)
 	for (uint64_t i = 0; p->beside && i < p->beside->room; i++) {
 		if (!p->beside->entry[i].place)
 			continue;
-		off_t to = (off_t)(p->offset + p->beside->entry[i].place - 1);
+		uint64_t to = p->offset + p->beside->entry[i].place - 1;
 		const uint64_t *word = &p->beside->entry[i].word;
-		if (pwrite(s->memory_fd, word, sizeof *word, to) != sizeof *word) {
+		if (sim_file_write(s->memory_fd, word, sizeof *word, to) != sizeof *word) {
 			fprintf(stderr, "sim: no host memory for what device memory holds: %s\n", strerror(errno));
 			abort();
 		}

@@ -15,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "uncancelled.h"
+
 struct image {
 	const char *bytes;
 	uint64_t size;
@@ -69,13 +71,13 @@ static bool find(const struct image *f, uint64_t place, char *name, size_t room,
 static bool map_file(const char *path, struct image *f)
 {
 	struct stat about = {0};
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	void *bytes = fstat(fd, &about) == 0 && about.st_size > 0
+	int cancel = uncancelled_begin(), fd = open(path, O_RDONLY | O_CLOEXEC);
+	void *bytes = fd >= 0 && fstat(fd, &about) == 0 && about.st_size > 0
 	                  ? mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_PRIVATE, fd, 0)
 	                  : MAP_FAILED;
-	close(fd);
+	if (fd >= 0)
+		close(fd);
+	uncancelled_end(cancel);
 	*f = (struct image){bytes, (uint64_t)about.st_size};
 	return bytes != MAP_FAILED;
 }

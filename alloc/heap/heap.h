@@ -19,6 +19,7 @@
 #include "order/pool.h"
 #include "order/stream.h"
 #include "sites.h"
+#include "uncancelled.h"
 
 enum { DECAY_STEPS = 4, EXPORTED_LISTS = 256 };
 
@@ -182,6 +183,7 @@ struct trz_heap {
 
 	/* guarded by `growth_lock` */
 	pthread_mutex_t growth_lock;
+	int growth_cancel;              /* whether its holder could be cancelled before (base/uncancelled.h) */
 #ifndef NDEBUG
 	lock_owner growth_owner;
 #endif
@@ -307,19 +309,23 @@ static inline void heap_tighten(trz_heap *h, trz_capture_mode mode)
 /* The failure of an operation that needs the driver in a host function of a stream. */
 trz_status heap_not_permitted(const char *function);
 
-/* Takes the growth lock alone, for operations that make no driver call. */
+/* Takes the growth lock alone, for operations that make no driver call. A thread that holds it is not cancelled. */
 static inline void heap_take_growth(trz_heap *h)
 {
 	assert(!lock_is_mine(&h->growth_owner) && !spinlock_is_mine(&h->lock));
+	int cancel = uncancelled_begin();
 	pthread_mutex_lock(&h->growth_lock);
 	LOCK_OWN(&h->growth_owner);
+	h->growth_cancel = cancel;
 }
 
 static inline void heap_give_growth(trz_heap *h)
 {
 	HEAP_GROWTH_LOCKED(h);
+	int cancel = h->growth_cancel;
 	LOCK_DISOWN(&h->growth_owner);
 	pthread_mutex_unlock(&h->growth_lock);
+	uncancelled_end(cancel);
 }
 
 /* Takes the growth lock and relaxes the thread's capture mode: else creating, mapping and querying events would fail,
@@ -339,9 +345,13 @@ static inline bool heap_lock_growth(trz_heap *h)
 static inline bool heap_try_growth(trz_heap *h)
 {
 	trz_capture_mode mode;
-	if (pthread_mutex_trylock(&h->growth_lock))
+	int cancel = uncancelled_begin();
+	if (pthread_mutex_trylock(&h->growth_lock)) {
+		uncancelled_end(cancel);
 		return false;
+	}
 	LOCK_OWN(&h->growth_owner);
+	h->growth_cancel = cancel;
 	if (heap_relax(h, &mode)) {
 		h->growth_mode = mode;
 		return true;

@@ -177,6 +177,7 @@ trz_status dump_failure(trz_heap *h, trz_status failure, snapshot_report *report
 	snprintf(text, sizeof text, "%s", trz_last_error());
 	if (atomic_exchange(&h->dumps->busy, true))
 		return trz_fail(failure, "%s; no snapshot: that of another failure is being written", text);
+	int cancel = uncancelled_begin();
 	if (write_failure(h, report) == TRZ_OK) {
 		failure = trz_fail(failure, "%s; a snapshot is in %s", text, h->dumps->path);
 	} else {
@@ -184,6 +185,7 @@ trz_status dump_failure(trz_heap *h, trz_status failure, snapshot_report *report
 		failure = trz_fail(failure, "%s; no snapshot: %s", text, reason);
 	}
 	atomic_store(&h->dumps->busy, false);
+	uncancelled_end(cancel);
 	return failure;
 }
 
@@ -192,7 +194,9 @@ void dump_end(trz_heap *h)
 	struct dump d = {0};
 	if (!h->config.exit_snapshot[0] || atomic_exchange(&h->dumps->busy, true))
 		return;
+	int cancel = uncancelled_begin();
 	if (write_by(h, h->config.exit_snapshot, &d, NULL) != TRZ_OK)
 		trz_tell("exit_snapshot: %s", trz_last_error());
 	atomic_store(&h->dumps->busy, false);
+	uncancelled_end(cancel);
 }

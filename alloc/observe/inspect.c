@@ -200,12 +200,14 @@ trz_status inspect_snapshot(trz_heap *h, const char *path)
 	struct snapshot s = inspect_empty(h);
 	struct frames_teller teller = frames_teller(h);
 	uint64_t size = SNAPSHOT_ANY_SIZE;
+	int cancel = uncancelled_begin();
 	trz_status status = inspect_take(h, &s);
 	s.frames = frames_tell;
 	s.frames_owner = &teller;
 	if (status == TRZ_OK)
 		status = snapshot_to_file(&s, path, &size);
 	snapshot_free(&s);
+	uncancelled_end(cancel);
 	return status;
 }
 

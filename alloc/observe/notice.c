@@ -27,8 +27,10 @@ static bool tell(struct notices *n)
 	trz_map_callback *callback = h->map_callback;  /* the callback that has received the notices so far */
 	void *user = h->map_user;
 	heap_unlock_growth(h);
+	int cancel = uncancelled_begin();
 	for (size_t i = 0; callback && i < n->count; i++)
 		callback(user, n->event, (void *)n->list[i].address, n->list[i].size);
+	uncancelled_end(cancel);
 	heap_relock_growth(h);
 	for (size_t i = 0; i < n->count; i++)
 		if (n->list[i].pinned) {

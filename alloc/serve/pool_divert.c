@@ -38,6 +38,7 @@ trz_status pool_divert(trz_heap *h, trz_stream stream, const struct capture *cap
 	struct pool *p = NULL;
 	trz_status status = TRZ_OK;
 	bool takes;
+	int cancel = uncancelled_begin();
 	pthread_rwlock_rdlock(&h->divert_lock);
 	for (const struct diversion *d = h->diversions; d && !p && status == TRZ_OK; d = d->next) {
 		status = ask(h, d, stream, capture, &takes);
@@ -50,6 +51,7 @@ trz_status pool_divert(trz_heap *h, trz_stream stream, const struct capture *cap
 		heap_unlock(h);
 	}
 	pthread_rwlock_unlock(&h->divert_lock);
+	uncancelled_end(cancel);
 	*out = p;
 	return status;
 }

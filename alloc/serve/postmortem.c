@@ -41,6 +41,7 @@ struct weights {
 /* Guarded by `busy`. Its holder may be inside callbacks, so no thread waits for it. */
 struct reporter {
 	atomic_bool busy;
+	int cancel;                /* whether its maker could be cancelled before */
 	int rank;                    /* const; -1: unknown */
 	struct printed printed[PRINTS_MOST];
 	unsigned printed_count;
@@ -67,12 +68,20 @@ trz_status postmortem_open(trz_heap *h)
 
 static bool begin(struct reporter *r)
 {
-	return !atomic_exchange_explicit(&r->busy, true, memory_order_acquire);
+	int cancel = uncancelled_begin();
+	if (atomic_exchange_explicit(&r->busy, true, memory_order_acquire)) {
+		uncancelled_end(cancel);
+		return false;
+	}
+	r->cancel = cancel;
+	return true;
 }
 
 static void end(struct reporter *r)
 {
+	int cancel = r->cancel;
 	atomic_store_explicit(&r->busy, false, memory_order_release);
+	uncancelled_end(cancel);
 }
 
 /* ---- call sites in words ---- */

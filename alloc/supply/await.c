@@ -51,7 +51,9 @@ bool await_free(trz_heap *h, const struct lane *l)
 	heap_unlock_growth(h);
 	trz_capture_mode mode;
 	heap_relax(h, &mode);
+	int cancel = uncancelled_begin();
 	trz_status status = driver_event_sync(&h->driver, s->events->context, event.event);
+	uncancelled_end(cancel);
 	heap_tighten(h, mode);
 	heap_relock_growth(h);
 	heap_lock(h);

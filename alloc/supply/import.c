@@ -191,7 +191,9 @@ static trz_status add_tiles(trz_heap *h, struct window *w, unsigned kind, struct
 		uint64_t shareable[TRZ_SHAREABLE_BYTES / sizeof(uint64_t)];
 		size_t size = 0;
 		heap_unlock_growth(h);
+		int cancel = uncancelled_begin();
 		trz_status status = from.next(from.user, done, shareable, &size);
+		uncancelled_end(cancel);
 		heap_relock_growth(h);
 		if (status != TRZ_OK)
 			return none_given(status, done);

@@ -481,9 +481,11 @@ bool oom_ask(trz_heap *h, trz_status status)
 	snprintf(text, sizeof text, "%s", trz_last_error());
 	struct facts failure = thread_failure;
 	trz_oom_info info = failure.info;
+	int cancel = uncancelled_begin();
 	in_callback = true;
 	bool again = callback(user, &info);
 	in_callback = false;
+	uncancelled_end(cancel);
 	thread_failure = failure;  /* the callback's own calls may have failed, too */
 	trz_fail(status, "%s", text);
 	return again;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "decimal.h"
+#include "uncancelled.h"
 
 struct look_machine look;
 
@@ -269,7 +270,9 @@ static void open_machine(void)
 
 int trz_lookalike_open(void)
 {
+	int cancel = uncancelled_begin();
 	pthread_once(&open_once, open_machine);
+	uncancelled_end(cancel);
 	return look.machine ? look.all_devices : 0;
 }
 

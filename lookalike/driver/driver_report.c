@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/uncancelled.h"
 #include "base/utf8.h"
 
 enum { MOST_OOMS = 64 };
@@ -240,6 +241,7 @@ void look_report_write(bool ended)
 {
 	if (!look.sim || !look.report || report.pid != getpid())
 		return;
+	int cancel = uncancelled_begin();
 	pthread_mutex_lock(&report.lock);
 	report.ended = report.ended || ended;
 	char *path = path_of("json"), *made = path_of("json.new"), *live = path_of("live");
@@ -250,4 +252,5 @@ void look_report_write(bool ended)
 	free(made);
 	free(live);
 	pthread_mutex_unlock(&report.lock);
+	uncancelled_end(cancel);
 }

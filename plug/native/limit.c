@@ -16,6 +16,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/uncancelled.h"
+
 enum { PLACES = 1024 };
 
 #define MAGIC UINT64_C(0x7a74726c656467)
@@ -94,10 +96,21 @@ static struct place *place_locked(void)
 	return own;
 }
 
+static int cancel;  /* whether the ledger's holder could be cancelled before */
+
 static void lock_ledger(void)
 {
+	int before = uncancelled_begin();
 	if (pthread_mutex_lock(&ledger->lock) == EOWNERDEAD)
 		pthread_mutex_consistent(&ledger->lock);
+	cancel = before;
+}
+
+static void unlock_ledger(void)
+{
+	int before = cancel;
+	pthread_mutex_unlock(&ledger->lock);
+	uncancelled_end(before);
 }
 
 static uint64_t sum_locked(void)
@@ -123,7 +136,7 @@ bool limit_take(uint64_t bytes)
 	}
 	if (fits)
 		p->held += bytes;
-	pthread_mutex_unlock(&ledger->lock);
+	unlock_ledger();
 	return fits;
 }
 
@@ -133,7 +146,7 @@ void limit_force(uint64_t bytes)
 	struct place *p = place_locked();
 	if (p)
 		p->held += bytes;
-	pthread_mutex_unlock(&ledger->lock);
+	unlock_ledger();
 }
 
 void limit_give(uint64_t bytes)
@@ -142,7 +155,7 @@ void limit_give(uint64_t bytes)
 	struct place *p = place_locked();
 	if (p)
 		p->held -= bytes < p->held ? bytes : p->held;
-	pthread_mutex_unlock(&ledger->lock);
+	unlock_ledger();
 }
 
 uint64_t limit_left(void)
@@ -150,7 +163,7 @@ uint64_t limit_left(void)
 	lock_ledger();
 	bury_dead();
 	uint64_t held = sum_locked();
-	pthread_mutex_unlock(&ledger->lock);
+	unlock_ledger();
 	return held < limit_bytes ? limit_bytes - held : 0;
 }
 
@@ -176,7 +189,7 @@ unsigned limit_look(uint64_t *own_held, uint64_t *others, struct limit_process *
 	for (const struct place *p = ledger->places; p < ledger->places + PLACES; p++)
 		if (p->pid && p != mine && p->held)
 			count = insert(processes, count, most, p);
-	pthread_mutex_unlock(&ledger->lock);
+	unlock_ledger();
 	return count;
 }
 
@@ -221,7 +234,7 @@ static void bury_former(void)
 	for (struct place *p = ledger->places; p < ledger->places + PLACES; p++)
 		if (p->pid == pid)
 			p->pid = 0;
-	pthread_mutex_unlock(&ledger->lock);
+	unlock_ledger();
 }
 
 /* Whether the file is a ledger, or has nothing where one is to be made: any other is the user's, named by mistake. */

@@ -188,6 +188,14 @@ class Preloaded(unittest.TestCase):
                         self.assertIn("verdict: ", said)
             self.assertLessEqual({"1.json", "4.json"}, set(os.listdir(folder)))
 
+    def test_threads_are_not_cancelled_inside_a_call(self):
+        with tempfile.TemporaryDirectory() as folder:
+            variables = {"LD_PRELOAD": PRELOAD, "TERRAZZO_CONF": f"oom_snapshot:{folder}/%n.json"}
+            for work in WORKS:
+                with self.subTest(**work):
+                    self.passes("cancelled", variables=variables, **work)
+                    self.assertEqual(sorted(os.listdir(folder)), ["1.json", "2.json"])
+
     def test_an_error_of_the_configuration_is_told_once(self):
         variables = {"LD_PRELOAD": PRELOAD, "TERRAZZO_CONF": "limit:much", "TERRAZZO_NATIVE": "report:on"}
         for program in (["runtime_calls"], ["edges", "peers"]):
