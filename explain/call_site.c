@@ -259,6 +259,40 @@ bool call_is_of_model(const struct call_frame *frames, size_t count)
 	return calls > 1;
 }
 
+bool call_has_python(const struct call_frame *frames, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (is_python(&frames[i]))
+			return true;
+	return false;
+}
+
+bool call_is_in_own_loop(const struct call_frame *frames, size_t count)
+{
+	static const char *const files[] = { "torch/autograd/functional.py", "torch/autograd/gradcheck.py",
+	                                     "torch/_functorch/", "torch/_vmap_internals.py",
+	                                     "torch/distributed/pipelining/" };
+	for (size_t i = 0; i < count; i++)
+		for (size_t k = 0; k < sizeof files / sizeof files[0]; k++)
+			if (has(frames[i].file, files[k]))
+				return true;
+	return false;
+}
+
+/* The innermost counts. */
+enum call_gradients call_gradients(const struct call_frame *frames, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (!has(frames[i].file, "torch/autograd/__init__"))
+			continue;
+		if (strcmp(frames[i].name, "backward") == 0)
+			return CALL_SETS_GRADIENTS;
+		if (strcmp(frames[i].name, "grad") == 0)
+			return CALL_ASKS_GRADIENTS;
+	}
+	return CALL_NO_GRADIENTS;
+}
+
 /* ---- what for --------------------------------------------------------------------------------------- */
 
 enum sign {

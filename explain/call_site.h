@@ -56,6 +56,17 @@ bool call_is_same_loop(const struct call_frame *a, size_t count_a, const struct 
 /* Whether the stack is in a model with parts or in a module of the program's own, not just in a layer of PyTorch's. */
 bool call_is_of_model(const struct call_frame *frames, size_t count);
 
+/* Whether a stack has lines of Python; a stack of autograd's threads has none. */
+bool call_has_python(const struct call_frame *frames, size_t count);
+
+/* Whether the stack passes through a function of PyTorch's that loops for one result: a Jacobian by rows, a vmap by
+ * chunks, a pipeline's schedule. */
+bool call_is_in_own_loop(const struct call_frame *frames, size_t count);
+
+/* How a stack comes to compute gradients: backward() sets .grad, torch.autograd.grad() returns them. */
+enum call_gradients { CALL_NO_GRADIENTS, CALL_SETS_GRADIENTS, CALL_ASKS_GRADIENTS };
+enum call_gradients call_gradients(const struct call_frame *frames, size_t count);
+
 /* What the memory is for, as far as the frames tell. */
 enum evidence_category call_category(const struct call_frame *frames, size_t count);
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bits.h"
+#include "dump_inner.h"
 #include "dump_loop.h"
 #include "dump_needed.h"
 #include "dump_sites.h"
@@ -26,6 +27,9 @@ enum { CHURN_LEAST = 10 };
 /* Nor has a loop that loads data: models do less than 1 / WORK_SHARE of its allocating, and it keeps at least
  * 1 / KEPT_SHARE of what its steps rise by. */
 enum { KEPT_SHARE = 4, WORK_SHARE = 4 };
+
+/* The part of what steps keep that is gradients, and that is not, at least, where they are differentiated through. */
+enum { KEPT_BOTH = 8 };
 
 /* Neither test applies to at least so many steps that begin outside of models and call them: a loop that collects
  * outputs with their graphs keeps all that its models make, and frees nothing. */
@@ -54,13 +58,19 @@ struct site_sum {
 	uint32_t stack;
 	bool told;                 /* `leaks` knows the site */
 	uint64_t most, begun;      /* most bytes since it was last emptied; play.marks at that time */
+	uint64_t most_count;       /* most allocations since then */
 	struct leaks_fills fills;  /* those that took FILL_MARKS or more */
+	struct leaks_fills count_fills;  /* the same in allocations */
 	bool put_together;         /* the failing line put its memory together, when it was less, since it was emptied */
 };
 
 /* An earlier request of the failing line is compared with all sites only if it is between 1 / PUT_PART of the failed
  * request and as much less than it; and at most PUTS_MAX are, since each costs a look at all sites. */
 enum { PUT_PART = 16, PUTS_MAX = 64 };
+
+/* A list is filled anew, too, if it has so many times fewer parts than leaks_is_filled_anew() allows, whatever they
+ * hold: with a larger batch each is larger. */
+enum { MORE_PARTS = 4 };
 
 /* What is gone after fewer marks was a step's own. Fills count over all of the history: if the last of several
  * evaluations is the longest, only its steps are found. */
@@ -96,6 +106,7 @@ struct play {
 	uint64_t work_bytes;       /* by models, by what else trains or runs them, or unknown */
 	uint64_t at_first, at_last;  /* live bytes when the steps began, and at the end of the newest */
 	uint64_t rises;            /* sum over all steps: the most live bytes less the least */
+	bool inner;                /* what was taken for steps are rounds within one */
 };
 
 /* ---- sites ------------------------------------------------------------------------------------------ */
@@ -131,26 +142,30 @@ static void hold(struct play *p, struct site_sum *site, uint64_t bytes)
 	site->now += bytes;
 	site->most = max_u64(site->most, site->now);
 	site->count++;
+	site->most_count = max_u64(site->most_count, site->count);
 	p->now += bytes;
 	p->high = max_u64(p->high, p->now);
 }
 
 static void note_emptied(const struct play *p, struct site_sum *site)
 {
-	if (p->marks - site->begun >= FILL_MARKS)
+	if (p->marks - site->begun >= FILL_MARKS) {
 		leaks_note_emptied(&site->fills, site->most);
+		leaks_note_emptied(&site->count_fills, site->most_count);
+	}
 	site->begun = p->marks;
 	site->most = site->now;
+	site->most_count = site->count;
 	site->put_together = false;
 }
 
 static void let_go(struct play *p, struct site_sum *site, uint64_t bytes)
 {
 	site->now -= min_u64(site->now, bytes);
+	site->count -= site->count > 0;
 	if (leaks_is_emptied(site->now, site->most))
 		note_emptied(p, site);
 	site->low = min_u64(site->low, site->now);
-	site->count -= site->count > 0;
 	site->few = min_u64(site->few, site->count);
 	p->now -= min_u64(p->now, bytes);
 	p->low = min_u64(p->low, p->now);
@@ -393,12 +408,13 @@ static void tell(struct play *p, const struct leaks_finding *f, const char *loop
 		g.category = CATEGORY_KV_CACHE;
 		evidence_is_cache(e, g.site);
 	}
-	bool anew = leaks_is_filled_anew(&site->fills, site->now);
+	bool anew = leaks_is_filled_anew(&site->fills, site->now) ||
+	            leaks_is_filled_anew(&site->count_fills, MORE_PARTS * site->count);
 	bool copies = g.category == CATEGORY_WEIGHTS && evidence_are_copies(e, g.site);
 	bool may_leak = f->suspect && (copies || evidence_may_leak(g.category)) && !may_be_of_weights(p, site);
-	g.leak = may_leak && !anew;
+	g.leak = may_leak && !anew && !p->inner;
 	g.goes_on = site->put_together;
-	g.overfilled = may_leak && anew && site->now > site->fills.from;
+	g.overfilled = may_leak && (p->inner || (anew && site->now > site->fills.from));
 	evidence_add_growth(e, &g);
 }
 
@@ -645,6 +661,42 @@ static trz_status except_needed(const struct play *p, const struct dump_moment *
 	return status;
 }
 
+/* What is live of the steps from `first` on: what backward passes have made, which have no stack where Python's lines
+ * alone are recorded, and the rest. */
+static void sum_kept(const struct play *p, const struct dump_moment *m, size_t first, uint64_t *backward,
+                     uint64_t *other)
+{
+	for (size_t i = 0; i < m->block_count; i++) {
+		const struct dump_block *b = &m->blocks[i];
+		uint32_t at;
+		if (b->state != DUMP_HELD || !map_get(&p->live, b->address, &at) || p->first + at < first)
+			continue;
+		bool passes = p->d->stacks[b->stack].count == 0 || dump_category(p->d, b->stack) == CATEGORY_GRADIENTS;
+		*(passes ? backward : other) += b->size;
+	}
+}
+
+/* Whether the loop is one within a step. One that differentiates through its own gradients keeps both these and what
+ * they come from. Errors: HOST_MEMORY. */
+static trz_status look_for_inner(struct play *p, const struct dump_moment *m, const struct leaks_finding *found,
+                                 size_t count)
+{
+	uint64_t since = leaks_steps(p->leaks), backward = 0, other = 0;
+	bool suspects = false;
+	for (size_t i = 0; i < count; i++) {
+		since = found[i].suspect ? min_u64(since, found[i].since_step) : since;
+		suspects |= found[i].suspect;
+	}
+	if (p->steps.marked || !p->has_stacks || !suspects)
+		return TRZ_OK;
+	struct dump_inner inner;
+	trz_status status = dump_inner(p->d, p->steps.at[since], p->steps.at[p->steps.count - 1], &inner);
+	sum_kept(p, m, p->steps.at[since], &backward, &other);
+	bool both = min_u64(backward, other) >= (backward + other) / KEPT_BOTH && backward > 0;
+	p->inner = inner.rounds || (inner.unrolled && both);
+	return status;
+}
+
 static trz_status find(struct play *p, const struct dump_moment *m, struct evidence *e)
 {
 	struct leaks_finding found[EVIDENCE_GROWTH_MAX];
@@ -665,6 +717,8 @@ static trz_status find(struct play *p, const struct dump_moment *m, struct evide
 		status = suspect_by_what_was_before(p, m, found, count);
 	if (status == TRZ_OK)
 		status = except_needed(p, m, found, count);
+	if (status == TRZ_OK)
+		status = look_for_inner(p, m, found, count);
 	if (status == TRZ_OK)
 		status = tell_all(p, m, found, count, e);
 	if (status == TRZ_OK)
@@ -694,7 +748,8 @@ trz_status dump_growth(const struct dump *d, int device, size_t event, const str
 		const struct dump_event *first_step = &d->events[p.steps.at[0]];
 		p.leaks = leaks_start(memory);
 		p.begins = site_at(&p, first_step->stack, first_step->size);
-		if (e->failed && p.end == event && d->stacks[d->events[event].stack].count) {
+		bool told = event < t->first + t->count && d->events[event].action == DUMP_OOM;
+		if (told && d->stacks[d->events[event].stack].count) {
 			p.failing = site_at(&p, d->events[event].stack, 0);
 			p.asked = d->events[event].size;
 		}

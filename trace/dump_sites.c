@@ -76,6 +76,24 @@ bool dump_is_of_model(const struct dump *d, uint32_t stack)
 	return call_is_of_model(frames, frames_of(d, stack, frames));
 }
 
+bool dump_has_python(const struct dump *d, uint32_t stack)
+{
+	struct call_frame frames[LEVELS_MAX];
+	return call_has_python(frames, frames_of(d, stack, frames));
+}
+
+bool dump_is_in_own_loop(const struct dump *d, uint32_t stack)
+{
+	struct call_frame frames[LEVELS_MAX];
+	return call_is_in_own_loop(frames, frames_of(d, stack, frames));
+}
+
+enum call_gradients dump_gradients(const struct dump *d, uint32_t stack)
+{
+	struct call_frame frames[LEVELS_MAX];
+	return call_gradients(frames, frames_of(d, stack, frames));
+}
+
 bool dump_history_has_stacks(const struct dump *d, size_t first, size_t end)
 {
 	for (size_t i = first; i < end; i++)

@@ -148,6 +148,26 @@ static void test_weights_are_loaded_in_threads(void **state)
 	assert_int_equal(call_category(frames, LENGTH(frames)), CATEGORY_WEIGHTS);
 }
 
+/* backward() sets .grad, grad() returns gradients; the innermost counts. */
+static void test_gradients_are_set_or_asked_for(void **state)
+{
+	(void)state;
+	const struct call_frame frames[] = {
+		{.file = "/p/site-packages/torch/autograd/__init__.py", .name = "_make_grads", .line = 233},
+		{.file = "/p/site-packages/torch/autograd/__init__.py", .name = "grad", .line = 480},
+		{.file = "/p/site-packages/torch/autograd/functional.py", .name = "jacobian", .line = 700},
+		{.file = "/p/site-packages/torch/autograd/__init__.py", .name = "backward", .line = 346},
+		{.file = "/users/me/train.py", .name = "step", .line = 31},
+	};
+	assert_int_equal(call_gradients(frames, 2), CALL_ASKS_GRADIENTS);
+	assert_int_equal(call_gradients(frames, LENGTH(frames)), CALL_ASKS_GRADIENTS);
+	assert_int_equal(call_gradients(&frames[2], 3), CALL_SETS_GRADIENTS);
+	assert_int_equal(call_gradients(&frames[4], 1), CALL_NO_GRADIENTS);
+	assert_true(call_is_in_own_loop(frames, LENGTH(frames)));
+	assert_false(call_is_in_own_loop(&frames[3], 2));
+	assert_true(call_has_python(&frames[4], 1));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -161,6 +181,7 @@ int main(void)
 		cmocka_unit_test(test_a_cut_stack_of_autograd_is_of_gradients),
 		cmocka_unit_test(test_workspaces_and_caches_are_no_activations),
 		cmocka_unit_test(test_weights_are_loaded_in_threads),
+		cmocka_unit_test(test_gradients_are_set_or_asked_for),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

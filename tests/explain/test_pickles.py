@@ -19,6 +19,7 @@ TORCH = "/opt/e/lib/python3.11/site-packages/torch"
 FORWARD = [{"filename": f"{TORCH}/nn/functional.py", "line": 1, "name": "linear"},
            {"filename": "/srv/u/model.py", "line": 31, "name": "forward"},
            {"filename": f"{TORCH}/nn/modules/module.py", "line": 7, "name": "_call_impl"}, *TRAIN]
+WEIGHT = [{"filename": f"{TORCH}/nn/modules/linear.py", "line": 9, "name": "__init__"}, *TRAIN]
 ADAM = [{"filename": f"{TORCH}/optim/adamw.py", "line": 5, "name": "_init_group"},
         {"filename": "/srv/u/train.py", "line": 12, "name": "main"}]
 
@@ -524,10 +525,10 @@ INNER = [{"filename": f"{TORCH}/nn/modules/linear.py", "line": 1, "name": "forwa
          {"filename": "/srv/u/model.py", "line": 31, "name": "forward"}, MODULE, *TRAIN]
 KEPT = [{"filename": "/srv/u/train.py", "line": 44, "name": "validate"}, *TRAIN]
 
-
-WEIGHT = [{"filename": f"{TORCH}/nn/modules/linear.py", "line": 9, "name": "__init__"}, *TRAIN]
 COPY = [{"filename": f"{TORCH}/nn/parameter.py", "line": 60, "name": "__deepcopy__"},
         {"filename": "/srv/u/ema.py", "line": 8, "name": "keep"}, *TRAIN]
+
+BACKWARD = [{"filename": "??", "line": 0, "name": "torch::autograd::generated::AddmmBackward0::apply"}]
 
 CACHED = [{"filename": "/srv/u/model.py", "line": 50, "name": "remember"}, MODULE, *INNER[2:]]
 
@@ -702,6 +703,88 @@ class Loops(Case):
         s.segment(*blocks)
         s.oom(64, 10, frames=WEIGHT)
         self.assertEqual(self.expect(s, "full", 54)["remedies"][0]["name"], "bound_growth")
+
+    def rounds(self, rounds, failing=FORWARD):
+        """Each is a list of (MiB, frames, kept) allocations; what is not kept is freed at the end of its round."""
+        s, blocks, used = Snapshot(), [], 0
+        for one in rounds:
+            passing = []
+            for mib, frames, kept in one:
+                at = s.at + int(used * MIB) if kept else BASE + (100 + len(passing)) * GIB
+                s.event("alloc", mib, addr=at, frames=frames)
+                if kept:
+                    blocks.append((mib, "a", frames))
+                    used += mib
+                else:
+                    passing.append((mib, at))
+            for mib, at in passing:
+                for action in ("free_requested", "free_completed"):
+                    s.event(action, mib, addr=at)
+        s.segment(*blocks)
+        s.oom(64, 10, frames=failing)
+        return s
+
+    def test_rows_of_a_jacobian(self):
+        """Each goes backward through the one graph: what its rounds keep is the result. It is another thing if each has
+        a forward pass of its own. Where Python's lines alone are recorded, autograd's threads have no stack."""
+        def asks(*lines):
+            return [{"filename": f"{TORCH}/autograd/__init__.py", "line": 200, "name": "_make_grads"},
+                    {"filename": f"{TORCH}/autograd/__init__.py", "line": 400, "name": "grad"}, *lines]
+
+        own = [{"filename": f"{TORCH}/autograd/functional.py", "line": 700, "name": "jacobian"}, *TRAIN]
+        for threads in (BACKWARD, []):
+            for lines, forward, verdict in ((own, 0, "full"), (TRAIN, 0, "full"), (TRAIN, 6, "leak")):
+                row = [(1, TRAIN, False)] * (forward > 0) + [(2, INNER, False)] * forward
+                row += [(1, asks(*lines), False), *[(2, threads, False)] * 8, (32, threads, True)]
+                with self.subTest(threads=threads, lines=lines, forward=forward):
+                    got = self.expect(self.rounds([row] * 40), verdict, 54)
+                    if verdict == "full":
+                        self.assertEqual(got["remedies"][0]["name"], "collect_less")
+
+    def test_chunks_of_a_vmap(self):
+        """Each has a forward pass, but within one call of PyTorch's."""
+        for own, verdict in ((True, "full"), (False, "leak")):
+            calls = [{"filename": f"{TORCH}/_functorch/vmap.py", "line": 80, "name": "_chunked_vmap"}] if own else []
+            loss = [{"filename": "/srv/u/loss.py", "line": 5, "name": "loss"}, *calls, *TRAIN]
+            chunk = [(1, loss, False), *[(2, [*INNER[:4], *loss], False)] * 4, *[(2, BACKWARD, False)] * 4]
+            self.expect(self.rounds([[*chunk, (32, BACKWARD, True)]] * 40), verdict, 54)
+
+    def test_inner_steps_that_are_differentiated_through(self):
+        """Their graphs and gradients are kept for the outer gradient, which comes after all of them. If backward() is
+        called in each, what keeps them is a leak."""
+        def call(name):
+            return [{"filename": f"{TORCH}/autograd/__init__.py", "line": 200, "name": "_make_grads"},
+                    {"filename": f"{TORCH}/autograd/__init__.py", "line": 400, "name": name}, *TRAIN]
+
+        for names, verdict in ((("grad",), "full"), (("grad", "backward"), "leak")):
+            inner = [(16, KEPT, True), *[(8, INNER, True)] * 4, *[(1, call(name), False) for name in names],
+                     *[(8, BACKWARD, True)] * 4, *[(2, BACKWARD, False)] * 4]
+            self.expect(self.rounds([inner] * 40), verdict, 54)
+
+    def test_gradients_that_are_kept(self):
+        """Of each step, asked for by grad(): no graph is kept with them."""
+        asks = [{"filename": f"{TORCH}/autograd/__init__.py", "line": 400, "name": "grad"}, *TRAIN]
+        step = [(1, TRAIN, False), *[(8, INNER, False)] * 4, (1, asks, False), *[(16, BACKWARD, True)] * 4]
+        self.expect(self.rounds([step] * 40), "leak", 54)
+
+    def test_a_list_with_larger_parts(self):
+        """It was filled and emptied before with about as many, which were smaller: the batch is larger now."""
+        for count, verdict in ((80, "full"), (4000, "leak")):
+            s, mib = Snapshot(), 4000 / count
+            for fill in range(5):
+                last, held = fill == 4, []
+                for step in range(count if last else 40):
+                    for k, stack in enumerate((TRAIN, INNER, INNER)):
+                        for action in ("alloc", "free_requested", "free_completed"):
+                            s.event(action, 60 if k else 1, addr=BASE + (100 + k) * GIB, frames=stack)
+                    held.append(BASE + int(step * mib * MIB) if last else BASE + 120 * GIB + step * MIB)
+                    s.event("alloc", mib if last else 0.5, addr=held[-1], frames=KEPT)
+                for at in held if not last else ():
+                    for action in ("free_requested", "free_completed"):
+                        s.event(action, 0.5, addr=at)
+            s.segment(*[(mib, "a", KEPT)] * count)
+            s.oom(64, 10)
+            self.expect(s, verdict, 54)
 
     def test_outputs_of_longer_and_longer_sequences(self):
         """The newest lasts until the next has been made; it is no cache."""
