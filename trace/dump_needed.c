@@ -7,9 +7,13 @@
 #include "dump_sites.h"
 #include "trace_map.h"
 
-/* By size: how many a line holds, and how many weights and gradients there are. */
+/* Of what a line holds, a part of so little does not count, such as scalars. */
+enum { BEYOND = 64 };
+
+/* By size: how many a line holds, and how many weights and gradients there may be; of these, the weights that a stack
+ * shows, and the gradients of the newest step. */
 struct counts {
-	struct trace_map own, weights, gradients;
+	struct trace_map own, weights, gradients, shown, newest;
 };
 
 /* UINT32_MAX: the stack is not known. */
@@ -43,6 +47,8 @@ static trz_status count_blocks(const struct dump *d, const struct dump_moment *m
 		if (status == TRZ_OK)
 			status = count_if(may_be(d, b->stack, CATEGORY_WEIGHTS), &c->weights, size);
 		if (status == TRZ_OK)
+			status = count_if(b->stack && may_be(d, b->stack, CATEGORY_WEIGHTS), &c->shown, size);
+		if (status == TRZ_OK)
 			status = count_if(may_be(d, b->stack, CATEGORY_GRADIENTS), &c->gradients, size);
 	}
 	return status;
@@ -55,6 +61,8 @@ static trz_status count_gradients(const struct dump *d, size_t first, size_t end
 		const struct dump_event *e = &d->events[i];
 		bool gradient = e->action == DUMP_ALLOC && may_be(d, e->stack, CATEGORY_GRADIENTS);
 		status = count_if(gradient, &c->gradients, dump_rounded(d, e->size));
+		if (status == TRZ_OK)
+			status = count_if(gradient, &c->newest, dump_rounded(d, e->size));
 	}
 	return status;
 }
@@ -64,6 +72,21 @@ static bool are_enough(const struct trace_map *counts, const struct trace_map_sl
 	uint32_t count = 0;
 	map_get(counts, own->key, &count);
 	return own->value <= DUMP_BESIDE_WEIGHT * (uint64_t)count;
+}
+
+/* State of a size that neither weights nor gradients have is of all weights at once, such as the directions that LBFGS
+ * remembers: their number is the optimizer's own. */
+static bool is_of_all(const struct counts *c, uint64_t size)
+{
+	uint32_t count;
+	return !map_get(&c->shown, size, &count) && !map_get(&c->newest, size, &count);
+}
+
+static bool may_need(const struct counts *c, const struct trace_map_slot *own, enum evidence_category category)
+{
+	if (category != CATEGORY_OPTIMIZER)
+		return are_enough(&c->weights, own);
+	return is_of_all(c, own->key) || (are_enough(&c->weights, own) && are_enough(&c->gradients, own));
 }
 
 trz_status dump_is_needed(const struct dump *d, const struct dump_moment *m, uint32_t stack, size_t first, size_t end,
@@ -77,13 +100,18 @@ trz_status dump_is_needed(const struct dump *d, const struct dump_moment *m, uin
 	trz_status status = count_blocks(d, m, frame_of(d, stack), &c);
 	if (status == TRZ_OK)
 		status = count_gradients(d, first, end, &c);
+	uint64_t held = 0, beyond = 0;
 	for (size_t i = 0; i < c.own.capacity; i++) {
 		const struct trace_map_slot *own = &c.own.slots[i];
-		bool state = category == CATEGORY_OPTIMIZER;
-		*needed &= !own->used || (are_enough(&c.weights, own) && (!state || are_enough(&c.gradients, own)));
+		uint64_t bytes = own->used ? own->key * own->value : 0;
+		held += bytes;
+		beyond += own->used && !may_need(&c, own, category) ? bytes : 0;
 	}
+	*needed = beyond <= held / BEYOND;
 	map_free(&c.own);
 	map_free(&c.weights);
 	map_free(&c.gradients);
+	map_free(&c.shown);
+	map_free(&c.newest);
 	return status;
 }

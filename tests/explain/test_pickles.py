@@ -786,6 +786,14 @@ class Loops(Case):
             s.oom(64, 10)
             self.expect(s, verdict, 54)
 
+    def test_directions_that_an_optimizer_remembers(self):
+        """LBFGS: each is as large as all weights, so it belongs to none. Scalars come with them."""
+        line = [{"filename": f"{TORCH}/optim/lbfgs.py", "line": 380, "name": "step"}, *TRAIN]
+        step = [(1, TRAIN, False), *[(64, line, True)] * 2, *[(1 / 512, line, True)] * 4, *[(2, FORWARD, False)] * 4,
+                *[(16, BACKWARD, False)] * 4, (1 / 512, BACKWARD, False)]
+        for weights in ([[(16, WEIGHT, True)] * 4], []):
+            self.expect(self.rounds([*weights, *[step] * 30]), "full", 54)
+
     def test_outputs_of_longer_and_longer_sequences(self):
         """The newest lasts until the next has been made; it is no cache."""
         s = Snapshot()
