@@ -115,6 +115,14 @@ class Verdicts(Case):
         self.assertEqual(got["remedies"][0]["name"], "offload_optimizer")
         self.assertNotIn("smaller_batch", [one["name"] for one in got["remedies"]])
 
+    def test_weights_that_leave_some_per_cent_in_pieces(self):
+        """The next of them would not fit either."""
+        for free, verdict in ((2, "full"), (8, "fragmented")):
+            s = Snapshot()
+            s.segment(*[(20, "a", WEIGHT)] * 180, *[(free, "f"), (18, "a", WEIGHT)] * 125)
+            s.oom(16, 2, frames=WEIGHT)
+            self.expect(s, verdict)
+
     def test_a_checkpoint_that_is_kept(self):
         """Read to the device, and copied into the model: a note says so."""
         load = [{"filename": f"{TORCH}/serialization.py", "line": 1, "name": "restore_location"}, *TRAIN]
