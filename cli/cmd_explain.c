@@ -46,11 +46,13 @@ struct case_ {
 	struct evidence e;
 	struct verdict v;
 	char *name;                /* e.source_name */
+	struct evidence *fails;    /* of a snapshot without a failure: `e` if the program failed later; NULL: not known */
 };
 
 struct explain_command {
 	const char *paths[PATHS_MAX], *json;
 	int path_count, device;
+	bool has_others;           /* there may be more than one file */
 	uint64_t device_memory;    /* 0: not told */
 	struct case_ **cases;      /* each by itself, since evidence points to its own texts */
 	size_t count, room;
@@ -115,14 +117,21 @@ static struct case_ *add_case(struct explain_command *c, const char *name)
 		return NULL;
 	}
 	added->name = copy;
+	added->fails = NULL;
 	c->cases[c->count++] = added;
 	return added;
 }
 
+static void free_case(struct case_ *k)
+{
+	free(k->name);
+	free(k->fails);
+	free(k);
+}
+
 static void remove_last_case(struct explain_command *c)
 {
-	free(c->cases[--c->count]->name);
-	free(c->cases[c->count]);
+	free_case(c->cases[--c->count]);
 }
 
 /* "snapshot_rank3.pickle", "rank-3/oom.json": -1 if the name does not tell. */
@@ -138,12 +147,24 @@ static int rank_of_name(const char *name)
 	return rank;
 }
 
+/* A text among other files may tell that the program failed after the snapshot. */
+static trz_status read_as_failed(const struct explain_command *c, const struct dump *d, struct case_ *k)
+{
+	bool told = k->e.failed || k->e.source != EVIDENCE_PICKLE || !k->e.has_history;
+	if (told || !c->has_others)
+		return TRZ_OK;
+	k->fails = malloc(sizeof *k->fails);
+	return k->fails ? dump_evidence(d, k->name, c->device, true, k->fails) : no_memory();
+}
+
 static trz_status read_dump(struct explain_command *c, const char *name, const struct dump *d)
 {
 	struct case_ *added = add_case(c, name);
 	if (!added)
 		return no_memory();
-	trz_status status = dump_evidence(d, added->name, c->device, &added->e);
+	trz_status status = dump_evidence(d, added->name, c->device, false, &added->e);
+	if (status == TRZ_OK)
+		status = read_as_failed(c, d, added);
 	if (status != TRZ_OK) {
 		remove_last_case(c);
 	} else if (added->e.rank < 0) {
@@ -332,6 +353,7 @@ static trz_status read_folder(struct explain_command *c, const char *path, int d
 	trz_status status = TRZ_OK;
 	if (count < 0)
 		return trz_fail(TRZ_ERROR_IO, "%s: cannot be read: %s", path, strerror(errno));
+	c->has_others |= count > 1;
 	for (int i = 0; i < count; i++) {
 		char entry[CLI_PATH_SIZE];
 		if (snprintf(entry, sizeof entry, "%s/%s", path, entries[i]->d_name) < (int)sizeof entry)
@@ -357,6 +379,7 @@ static trz_status read_paths(struct explain_command *c)
 {
 	trz_status status = TRZ_OK, useless = TRZ_OK;
 	char error[CLI_PATH_SIZE] = "";
+	c->has_others = c->path_count > 1;
 	for (int i = 0; i < c->path_count && status == TRZ_OK; i++) {
 		status = read_path(c, c->paths[i]);
 		if (status != TRZ_ERROR_BAD_INPUT && status != TRZ_ERROR_NOT_FOUND)
@@ -434,10 +457,23 @@ static bool after_failure(const struct evidence *s, const struct evidence *t, bo
 	       (only && (!evidence_known(t->reserved) || evidence_or_zero(s->reserved) <= t->reserved + t->inexact));
 }
 
-/* Adds the failure that the text tells. If nothing has been freed since, the snapshot tells how memory lay then;
- * otherwise it only tells who held what is left. */
-static void add_failure(struct evidence *s, const struct evidence *t)
+static void add_site(struct evidence *s, const struct evidence *t)
 {
+	s->category = t->category;
+	s->site = t->site ? evidence_keep(s, t->site) : NULL;
+	s->stack = t->stack ? evidence_keep(s, t->stack) : NULL;
+}
+
+/* Adds the failure that the text tells, and takes what grew for what led to it. If nothing has been freed since, the
+ * snapshot tells how memory lay then; otherwise it only tells who held what is left. */
+static void add_failure(struct case_ *k, const struct evidence *t)
+{
+	struct evidence *s = &k->e;
+	int rank = s->rank;
+	if (k->fails) {
+		evidence_copy(s, k->fails);
+		s->rank = rank;
+	}
 	bool same = near(s->reserved, t->reserved, t->inexact) && near(s->allocated, t->allocated, t->inexact);
 	uint64_t peaks[] = { s->peak_allocated, s->peak_reserved };
 #define TAKE_FIGURE(name, what) s->name = same && evidence_known(s->name) ? s->name : t->name;
@@ -454,6 +490,7 @@ static void add_failure(struct evidence *s, const struct evidence *t)
 	s->too_large = t->too_large;
 	s->rank = s->rank < 0 ? t->rank : s->rank;
 	s->process = t->process;
+	add_site(s, t);
 }
 
 static bool is_told_by_snapshot(struct explain_command *c, const struct case_ *text)
@@ -469,7 +506,7 @@ static bool is_told_by_snapshot(struct explain_command *c, const struct case_ *t
 			told = true;
 		} else if (!told && after_failure(s, &text->e, c->count == 2)) {
 			if (!is_bare(&text->e))  /* else the snapshot's figures stay */
-				add_failure(s, &text->e);
+				add_failure(c->cases[i], &text->e);
 			told = true;
 		}
 	}
@@ -485,8 +522,7 @@ static void join_texts(struct explain_command *c)
 			continue;
 		}
 		memmove(&c->cases[i], &c->cases[i + 1], (--c->count - i) * sizeof *c->cases);
-		free(k->name);
-		free(k);
+		free_case(k);
 	}
 }
 

@@ -295,7 +295,20 @@ static bool has_report(const struct dump *d, int device, struct evidence *e)
 	return d->report && report_evidence(d->report, e) && (device == DUMP_ANY_DEVICE || device == e->device);
 }
 
-trz_status dump_evidence(const struct dump *d, const char *name, int device, struct evidence *e)
+/* Judged as at a failure if the program went on to fail. */
+static trz_status tell_growth(const struct dump *d, const struct dump_moment *m, size_t end, bool fails,
+                              struct evidence *e)
+{
+	bool failed = e->failed;
+	e->failed |= fails;
+	trz_status status = dump_growth(d, e->device, end, m, e);
+	if (status == TRZ_OK)
+		status = dump_left(d, e->device, end, m, e);
+	e->failed = failed;
+	return status;
+}
+
+trz_status dump_evidence(const struct dump *d, const char *name, int device, bool fails, struct evidence *e)
 {
 	evidence_init(e, EVIDENCE_SNAPSHOT, name);
 	if (has_report(d, device, e))
@@ -326,9 +339,7 @@ trz_status dump_evidence(const struct dump *d, const char *name, int device, str
 		infer(e);
 	status = tell_holders(d, &m, e);
 	if (status == TRZ_OK && e->has_history)
-		status = dump_growth(d, device, end, &m, e);
-	if (status == TRZ_OK && e->has_history)
-		status = dump_left(d, device, end, &m, e);
+		status = tell_growth(d, &m, end, fails, e);
 	dump_moment_free(&m);
 	return status;
 }

@@ -1370,6 +1370,21 @@ class SnapshotAndText(Case):
             self.assertEqual(done.returncode, 0, done.stderr)
             yield json.loads(done.stdout)
 
+    def test_a_leak_that_the_snapshot_shows_before_the_failure(self):
+        """It was taken some steps earlier: what grew until then went on to."""
+        for kept, verdict in ((True, "leak"), (False, "full")):
+            s = Snapshot()
+            s.segment(*[(32, "a", KEPT if kept else WEIGHT)] * 60)
+            for step in range(60):
+                if kept:
+                    s.event("alloc", 32, addr=BASE + step * 32 * MIB, frames=KEPT)
+                for k, stack in enumerate((TRAIN, INNER, INNER)):
+                    for action in ("alloc", "free_requested", "free_completed"):
+                        s.event(action, 8, addr=BASE + (50 + k) * GIB, frames=stack)
+            for got in self.both(s, "64.00 MiB", "10.00 MiB", "", "7.90 GiB"):
+                self.assertEqual(got["verdict"], verdict)
+                self.assertNotIn("ranks", got)
+
     def test_limit(self):
         s = Snapshot()
         s.segment((1024, "a", FORWARD))
