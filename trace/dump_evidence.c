@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "bits.h"
+#include "dump_copies.h"
 #include "dump_growth.h"
 #include "dump_holdings.h"
 #include "dump_left.h"
@@ -304,6 +305,8 @@ static trz_status tell_growth(const struct dump *d, const struct dump_moment *m,
 	trz_status status = dump_growth(d, e->device, end, m, e);
 	if (status == TRZ_OK)
 		status = dump_left(d, e->device, end, m, e);
+	if (status == TRZ_OK)
+		status = dump_copies(d, e->device, end, m, e);
 	e->failed = failed;
 	return status;
 }

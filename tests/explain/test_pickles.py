@@ -802,6 +802,20 @@ class Loops(Case):
         for weights in ([[(16, WEIGHT, True)] * 4], []):
             self.expect(self.rounds([*weights, *[step] * 30]), "full", 54)
 
+    def test_a_model_that_is_loaded_again_and_again(self):
+        """By a cell of a notebook, which runs the model each time and keeps it. The same layers that come oftener, or
+        with nothing else in between, are one model's."""
+        sizes, use = (20, 8, 8, 30, 20, 8), [(4, TRAIN, False), *[(8, INNER, False)] * 12]
+        load = [(mib, WEIGHT, True) for mib in sizes]
+        cell = [*load, *use]
+        for cells, verdict in (([cell] * 4, "leak"), ([load] * 4 + [use], "full"), ([cell] * 20, "full"),
+                               ([cell] * 2, "leak"), ([cell], "full")):
+            got = self.expect(self.rounds([*cells, load[:3]], WEIGHT), verdict, 54)
+            if verdict == "leak":
+                growth = got["growth"][0]
+                self.assertEqual((growth["site"], growth["per_step"]), ("u/train.py:9 main", sum(sizes) * MIB))
+        self.expect(self.rounds([cell] * 2), "full", 54)
+
     def test_outputs_of_longer_and_longer_sequences(self):
         """The newest lasts until the next has been made; it is no cache."""
         s = Snapshot()
