@@ -661,7 +661,55 @@ static trz_status except_needed(const struct play *p, const struct dump_moment *
 	return status;
 }
 
-/* What is live of the steps from `first` on: what backward passes have made, which have no stack where Python's lines
+/* A live block, by the event that made it. */
+struct kept {
+	size_t at;
+	uint64_t size;
+};
+
+static int oldest_first(const void *a, const void *b)
+{
+	const struct kept *x = a, *y = b;
+	return (x->at > y->at) - (x->at < y->at);
+}
+
+static bool is_suspect(const struct play *p, const struct leaks_finding *found, size_t count,
+                       const struct site_sum *site)
+{
+	for (size_t i = 0; i < count; i++)
+		if (found[i].suspect && site_found(p, &found[i]) == site)
+			return true;
+	return false;
+}
+
+/* The event from which on all but 1 / OLD of what is live of suspects was made; p->end: none is. What a step before has
+ * left, such as its gradients, says nothing of the loop. Errors: HOST_MEMORY. */
+static trz_status find_begin(struct play *p, const struct dump_moment *m, const struct leaks_finding *found,
+                             size_t count, size_t *begin)
+{
+	struct kept *kept = malloc((m->block_count + 1) * sizeof *kept);
+	uint64_t bytes = 0, old = 0;
+	size_t n = 0, i = 0;
+	if (!kept)
+		return TRZ_ERROR_HOST_MEMORY;
+	for (size_t k = 0; k < m->block_count; k++) {
+		const struct dump_block *b = &m->blocks[k];
+		uint32_t at;
+		if (b->state != DUMP_HELD || !is_of_loop(p, b) || !map_get(&p->live, b->address, &at) ||
+		    !is_suspect(p, found, count, site_at(p, b->stack, bytes_of(b))))
+			continue;
+		kept[n++] = (struct kept){ p->first + at, b->size };
+		bytes += b->size;
+	}
+	qsort(kept, n, sizeof *kept, oldest_first);
+	while (i < n && old + kept[i].size <= bytes / OLD)
+		old += kept[i++].size;
+	*begin = i < n ? kept[i].at : p->end;
+	free(kept);
+	return TRZ_OK;
+}
+
+/* What is live of the events from `first` on: what backward passes have made, which have no stack where Python's lines
  * alone are recorded, and the rest. */
 static void sum_kept(const struct play *p, const struct dump_moment *m, size_t first, uint64_t *backward,
                      uint64_t *other)
@@ -681,20 +729,20 @@ static void sum_kept(const struct play *p, const struct dump_moment *m, size_t f
 static trz_status look_for_inner(struct play *p, const struct dump_moment *m, const struct leaks_finding *found,
                                  size_t count)
 {
-	uint64_t since = leaks_steps(p->leaks), backward = 0, other = 0;
-	bool suspects = false;
-	for (size_t i = 0; i < count; i++) {
-		since = found[i].suspect ? min_u64(since, found[i].since_step) : since;
-		suspects |= found[i].suspect;
-	}
-	if (p->steps.marked || !p->has_stacks || !suspects)
-		return TRZ_OK;
+	uint64_t backward = 0, other = 0;
+	size_t begin;
 	struct dump_inner inner;
-	trz_status status = dump_inner(p->d, p->steps.at[since], p->steps.at[p->steps.count - 1], &inner);
-	sum_kept(p, m, p->steps.at[since], &backward, &other);
+	if (p->steps.marked || !p->has_stacks)
+		return TRZ_OK;
+	trz_status status = find_begin(p, m, found, count, &begin);
+	if (status == TRZ_OK)
+		status = dump_inner(p->d, begin, p->end, &inner);
+	if (status != TRZ_OK || begin == p->end)
+		return status;
+	sum_kept(p, m, begin, &backward, &other);
 	bool both = min_u64(backward, other) >= (backward + other) / KEPT_BOTH && backward > 0;
 	p->inner = inner.rounds || (inner.unrolled && both);
-	return status;
+	return TRZ_OK;
 }
 
 static trz_status find(struct play *p, const struct dump_moment *m, struct evidence *e)

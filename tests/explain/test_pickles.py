@@ -538,6 +538,8 @@ COPY = [{"filename": f"{TORCH}/nn/parameter.py", "line": 60, "name": "__deepcopy
 
 BACKWARD = [{"filename": "??", "line": 0, "name": "torch::autograd::generated::AddmmBackward0::apply"}]
 
+LATER, END = "later", "end"
+
 CACHED = [{"filename": "/srv/u/model.py", "line": 50, "name": "remember"}, MODULE, *INNER[2:]]
 
 
@@ -713,18 +715,21 @@ class Loops(Case):
         self.assertEqual(self.expect(s, "full", 54)["remedies"][0]["name"], "bound_growth")
 
     def rounds(self, rounds, failing=FORWARD):
-        """Each is a list of (MiB, frames, kept) allocations; what is not kept is freed at the end of its round."""
-        s, blocks, used = Snapshot(), [], 0
+        """Each is a list of (MiB, frames, kept) allocations. What is not kept is freed at the end of its round or, if
+        LATER, at the end of the next that has END."""
+        s, blocks, used, later = Snapshot(), [], 0, []
         for one in rounds:
             passing = []
             for mib, frames, kept in one:
-                at = s.at + int(used * MIB) if kept else BASE + (100 + len(passing)) * GIB
+                at = s.at + int(used * MIB) if kept is True else BASE + (100 + len(passing) + len(later)) * GIB
                 s.event("alloc", mib, addr=at, frames=frames)
-                if kept:
+                if kept is True:
                     blocks.append((mib, "a", frames))
                     used += mib
                 else:
-                    passing.append((mib, at))
+                    (later if kept == LATER else passing).append((mib, at))
+            if any(kept == END for _, _, kept in one):
+                passing, later = passing + later, []
             for mib, at in passing:
                 for action in ("free_requested", "free_completed"):
                     s.event(action, mib, addr=at)
@@ -768,6 +773,10 @@ class Loops(Case):
             inner = [(16, KEPT, True), *[(8, INNER, True)] * 4, *[(1, call(name), False) for name in names],
                      *[(8, BACKWARD, True)] * 4, *[(2, BACKWARD, False)] * 4]
             self.expect(self.rounds([inner] * 40), verdict, 54)
+        inner = [one for one in inner if one[1] != call("backward")]
+        step = [(mib, frames, LATER if kept else False) for mib, frames, kept in inner]
+        outer = [step] * 5 + [[(1, call("backward"), False), (1, TRAIN, END)]]
+        self.expect(self.rounds(outer * 10 + [inner] * 150), "full", 54)
 
     def test_gradients_that_are_kept(self):
         """Of each step, asked for by grad(): no graph is kept with them."""
