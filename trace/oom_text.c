@@ -21,6 +21,7 @@
 enum {
 	WINDOW = 3000,             /* an error is at most this long, without spaces */
 	FRAMES_MAX = 64,           /* levels of a traceback that are looked at */
+	BROKEN = 3,                /* lines that a frame goes on in */
 	LINES_BACK = 400,          /* how far above an error its traceback may begin */
 	PROCESSES_MAX = 64,
 	PREFIX = 160               /* what loggers put before a line is at most this long */
@@ -592,15 +593,67 @@ static bool keep_frame(char *store, size_t room, const char *file, long line, co
 	return true;
 }
 
-/* `File "train.py", line 31, in forward` */
+/* What stands behind a word and the spaces before it; NULL: it does not come next. */
+static char *behind(char *at, const char *word)
+{
+	at += strspn(at, " ");
+	return strncmp(at, word, strlen(word)) == 0 ? at + strlen(word) : NULL;
+}
+
+/* `File "train.py", line 31, in forward`: where the name begins. Spaces may be missing where a line was broken. NULL:
+ * no such frame, or not all of it. */
+static char *plain_frame_name(char *text, char **file, char **end, long *line)
+{
+	char *quote = strstr(text, "File \"");
+	*end = quote ? strchr(quote + 6, '"') : NULL;
+	char *number = *end ? behind(*end + 1, ",") : NULL;
+	number = number ? behind(number, "line") : NULL;
+	if (!number)
+		return NULL;
+	char *comma = number + strspn(number, " 0123456789"), *in = behind(comma, ",");
+	in = in ? behind(in, "in") : NULL;
+	if (!in || comma == number)
+		return NULL;
+	*file = quote + 6;
+	*line = number_at(number + strspn(number, " "), comma);
+	return in + strspn(in, " ");
+}
+
 static bool plain_frame_at(char *text, char *store, size_t room, struct dump_frame *f)
 {
-	char *file = strstr(text, "File \""), *end = file ? strchr(file + 6, '"') : NULL;
-	char *number = end ? strstr(end, ", line ") : NULL, *in = number ? strstr(number, ", in ") : NULL;
-	if (!in)
+	char *file, *end, *name;
+	long line;
+	name = plain_frame_name(text, &file, &end, &line);
+	if (!name)
 		return false;
 	*end = '\0';
-	return keep_frame(store, room, file + 6, number_at(number + 7, in), in + 5, f);
+	return keep_frame(store, room, file, line, name, f);
+}
+
+/* Whether a frame, as far as it is in `text`, goes on in the next line: what breaks lines breaks names, too, and begins
+ * the next line without a space. */
+static bool is_broken(char *text, const struct line *next)
+{
+	char *file, *end, *name = plain_frame_name(text, &file, &end, &(long){ 0 });
+	if (!name)
+		return strstr(text, "File \"") != NULL;
+	if (name_size(name) != strlen(name) || next->text[-1] != '\n')
+		return false;
+	for (size_t i = 0; i < next->size; i++)
+		if (!isalnum((unsigned char)next->text[i]) && !strchr("_>\r", next->text[i]))
+			return false;
+	return next->size > 0;
+}
+
+/* A line, and what follows of its frame. */
+static void frame_text(const struct lines *lines, size_t at, char *text, size_t room)
+{
+	plain_line(&lines->at[at], text, room);
+	size_t most = min_u64(lines->count, at + 1 + BROKEN);
+	for (size_t next = at + 1; next < most && is_broken(text, &lines->at[next]); next++) {
+		size_t size = strlen(text);
+		plain_line(&lines->at[next], text + size, room - size);
+	}
 }
 
 /* 31 for "----> 31     x = self.fc(x)", below a frame of IPython; else 0. */
@@ -661,7 +714,7 @@ static void find_site(const struct lines *lines, size_t begins, struct evidence 
 		const struct line *line = &lines->at[--at];
 		uint32_t count = stacks[1].count;
 		char text[512];
-		plain_line(line, text, sizeof text);
+		frame_text(lines, at, text, sizeof text);
 		if (frame_at(text, arrow, store[count], sizeof store[count], &frames[count])) {
 			order[count] = count;
 			stacks[1].count++;
