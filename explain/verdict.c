@@ -442,6 +442,15 @@ static uint64_t passing_gradients(const struct evidence *e)
 	return known ? less(evidence_or_zero(e->categories[CATEGORY_GRADIENTS]), weights) : 0;
 }
 
+/* Whether it is told what most of live memory is for: a snapshot from before the failure had less. */
+static bool tells_categories(const struct evidence *e)
+{
+	uint64_t told = 0;
+	for (int i = 0; i < CATEGORY_COUNT; i++)
+		told = sum(told, evidence_or_zero(e->categories[i]));
+	return evidence_known(e->categories[CATEGORY_ACTIVATIONS]) && told >= evidence_or_zero(e->allocated) / 2;
+}
+
 /* Whether most of what is live comes and goes with the batch, or is copied into something larger with the steps. A text
  * does not tell: then what was asked for does, which in a backward pass is gradients. */
 static bool is_mostly_passing(const struct evidence *e)
@@ -453,7 +462,7 @@ static bool is_mostly_passing(const struct evidence *e)
 		held = sum(held, evidence_or_zero(e->categories[passing[i]]));
 		asked |= e->category == passing[i];
 	}
-	if (!evidence_known(e->categories[CATEGORY_ACTIVATIONS]))
+	if (!tells_categories(e))
 		return asked;
 	return evidence_known(e->allocated) && held > e->allocated / 2;
 }

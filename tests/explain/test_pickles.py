@@ -1408,6 +1408,23 @@ class SnapshotAndText(Case):
                 self.assertEqual(got["verdict"], verdict)
                 self.assertNotIn("ranks", got)
 
+    def test_what_the_request_is_for_in_a_snapshot_from_before(self):
+        """It had hardly any activations: the traceback tells that one was asked for, as without the snapshot."""
+        s = Snapshot()
+        s.segment((500, "a", WEIGHT))
+        for action in ("alloc", "free_requested", "free_completed"):
+            s.event(action, 8, addr=BASE + 50 * GIB, frames=FORWARD)
+        path, log = self.save(s.contents()), self.folder / "train.log"
+        log.write_text("Traceback (most recent call last):\n" + "".join(
+            f'  File "{one["filename"]}", line {one["line"]}, in {one["name"]}\n' for one in reversed(FORWARD)) +
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 64.00 MiB. GPU 0 has a total capacity of "
+            "8.00 GiB of which 10.00 MiB is free. Of the allocated memory 7.20 GiB is allocated by PyTorch, and 600.00 "
+            "MiB is reserved by PyTorch but unallocated.")
+        for files in ((str(log),), (str(path), str(log))):
+            got = json.loads(subprocess.run([CLI, "explain", *files, "--json", "-"], capture_output=True,
+                                            timeout=60).stdout)
+            self.assertEqual((got["verdict"], got["category"]), ("full", "activations"))
+
     def test_limit(self):
         s = Snapshot()
         s.segment((1024, "a", FORWARD))
