@@ -2,6 +2,7 @@
 # modes: shim hooks
 """Histories and snapshots, and PyTorch's own tools over them."""
 import contextlib
+import inspect
 import json
 import os
 import pickle
@@ -18,6 +19,9 @@ from common import MIB, Case, bytes_on_device, main, run_python, shim_only, sinc
 
 
 annotates = unittest.skipUnless(hasattr(torch._C, "_cuda_annotateMemory"), "this PyTorch has no annotations")
+notes = unittest.skipUnless(hasattr(torch.cuda.memory, "_set_memory_metadata"), "this PyTorch has no metadata")
+leaves_traces_out = unittest.skipUnless(
+    "include_traces" in inspect.signature(torch.cuda.memory_snapshot).parameters, "this PyTorch always copies traces")
 
 
 @contextlib.contextmanager
@@ -348,6 +352,7 @@ class History(Case):
             self.assertIn(name, functions({"frames": frames_at(address)}))
             torch._C._cuda_cudaCachingAllocator_raw_delete(address)
 
+    @notes
     def test_every_note_finds_its_event(self):
         with recording(context="all"):
             for i in range(200):
@@ -391,6 +396,7 @@ class History(Case):
         self.assertEqual([a["name"] for a in snapshot["external_annotations"]], [str(i // 2) for i in range(50, 60)])
         del x
 
+    @leaves_traces_out
     def test_without_traces(self):
         with recording():
             x = bytes_on_device(MIB)
@@ -408,6 +414,7 @@ class History(Case):
         self.assertTrue(actions(events, "segment_map"))
         self.assertTrue(actions(events, "segment_unmap"))
 
+    @notes
     def test_mappings_have_stacks_and_metadata(self):
         """As PyTorch's own: what has no stack itself, since frees are not looked at, has that of its mapping."""
         for context, unmapper in (("all", "empty_cache"), ("alloc", "bytes_on_device")):
