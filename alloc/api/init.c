@@ -5,7 +5,9 @@
 #include "api/init.h"
 
 #include <sched.h>
+#include <stdlib.h>
 
+#include "observe/dump.h"
 #include "serve/uses.h"
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -45,10 +47,27 @@ static void watch_forks(void)
 	pthread_atfork(before_fork, after_fork, in_child);
 }
 
+/* Programs end with heaps open: those of PyTorch, those that run preloaded. */
+static void at_exit(void)
+{
+	trz_heap *h;
+	for (uint64_t before = UINT64_MAX; (h = init_hold(before)); init_let_go(h)) {
+		before = h->serial;
+		dump_end(h);
+	}
+}
+
+static void watch_exit(void)
+{
+	atexit(at_exit);
+}
+
 void init_add_heap(trz_heap *h)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	static pthread_once_t once = PTHREAD_ONCE_INIT, ends = PTHREAD_ONCE_INIT;
 	pthread_once(&once, watch_forks);
+	if (h->config.exit_snapshot[0])
+		pthread_once(&ends, watch_exit);
 	pthread_mutex_lock(&list_lock);
 	atomic_store(&h->next_open, atomic_load(&open_heaps));
 	atomic_store(&open_heaps, h);

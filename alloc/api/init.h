@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of open heaps, for error messages that name the heap a pointer really belongs to, and for fork(): in the
- * child all of them are marked as inherited, and none is open.
+ * The list of open heaps, for error messages that name the heap a pointer really belongs to, for snapshots at exit, and
+ * for fork(): in the child all of them are marked as inherited, and none is open.
  */
 #ifndef TRZ_ALLOC_INIT_H
 #define TRZ_ALLOC_INIT_H

@@ -24,6 +24,7 @@ struct dump {
 /* Guarded by `busy`. Invariant: kept[0 .. kept_count), the oldest first, kept_count <= DUMPS_MOST. */
 struct dumps {
 	atomic_bool busy;
+	bool ended;                /* the snapshot at the end has been tried */
 	unsigned number;           /* failures so far that asked for a file */
 	unsigned kept_count;
 	struct dump kept[DUMPS_MOST];
@@ -195,8 +196,9 @@ void dump_end(trz_heap *h)
 	if (!h->config.exit_snapshot[0] || atomic_exchange(&h->dumps->busy, true))
 		return;
 	int cancel = uncancelled_begin();
-	if (write_by(h, h->config.exit_snapshot, &d, NULL) != TRZ_OK)
+	if (!h->dumps->ended && write_by(h, h->config.exit_snapshot, &d, NULL) != TRZ_OK)
 		trz_tell("exit_snapshot: %s", trz_last_error());
+	h->dumps->ended = true;
 	atomic_store(&h->dumps->busy, false);
 	uncancelled_end(cancel);
 }

@@ -18,7 +18,7 @@ trz_status dump_open(trz_heap *h);
  * something that this thread holds. */
 trz_status dump_failure(trz_heap *h, trz_status failure, snapshot_report *report);
 
-/* If the option is set: a snapshot at the end. */
+/* If the option is set: a snapshot at the end, once. */
 void dump_end(trz_heap *h);
 
 #endif

@@ -196,6 +196,13 @@ class Preloaded(unittest.TestCase):
                     self.passes("cancelled", variables=variables, **work)
                     self.assertEqual(sorted(os.listdir(folder)), ["1.json", "2.json"])
 
+    def test_a_program_that_ends_with_its_heaps_leaves_their_snapshots(self):
+        with tempfile.TemporaryDirectory() as folder:
+            variables = {"LD_PRELOAD": PRELOAD, "TERRAZZO_CONF": f"exit_snapshot:{folder}/%d.json,history:100"}
+            self.passes("loop", "3", "2", "plain", variables=variables)
+            with open(f"{folder}/0.json") as file:
+                self.assertGreater(len(json.load(file)["device_traces"][0]), 0)
+
     def test_an_error_of_the_configuration_is_told_once(self):
         variables = {"LD_PRELOAD": PRELOAD, "TERRAZZO_CONF": "limit:much", "TERRAZZO_NATIVE": "report:on"}
         for program in (["runtime_calls"], ["edges", "peers"]):
