@@ -72,14 +72,6 @@ void evidence_add_growth(struct evidence *e, const struct evidence_growth *growt
 		e->growth[e->growth_count++] = *growth;
 }
 
-bool evidence_has_leak(const struct evidence *e)
-{
-	for (unsigned i = 0; i < e->growth_count; i++)
-		if (e->growth[i].leak || e->growth[i].overfilled)
-			return true;
-	return false;
-}
-
 bool evidence_are_copies(const struct evidence *e, const char *site)
 {
 	uint64_t copies = 0, others = 0;

@@ -181,9 +181,6 @@ bool evidence_is_together(uint64_t list, uint64_t tensor);
 /* Adds growth; all of one site, category and kind is added up. */
 void evidence_add_growth(struct evidence *e, const struct evidence_growth *growth);
 
-/* Whether growth is known that is a leak, or that overfills a list. */
-bool evidence_has_leak(const struct evidence *e);
-
 /* Whether a line holds more than twice as many weights as all others do: it has copied a model again and again. The
  * holders must be known. */
 bool evidence_are_copies(const struct evidence *e, const char *site);

@@ -47,6 +47,21 @@ struct entry {
 	struct series series, counts;
 };
 
+/* The end of a series, as one test looks at it. */
+struct end {
+	unsigned level;
+	size_t points;
+	struct trend trend;
+};
+
+/* An entry that grows steadily, and its longest end for which that is true. */
+struct grower {
+	const struct entry *entry;
+	struct end end;
+	double more;               /* allocations added over that end */
+	bool kept;                 /* it has grown by more allocations, not by larger ones */
+};
+
 struct leaks {
 	uint64_t steps;
 	uint64_t capacity;         /* bytes; 0: not known */
@@ -60,7 +75,7 @@ struct leaks {
 	uint32_t least;            /* the least that a followed site held at the end of the newest step */
 	bool told;                 /* leaks_all was called since the newest step */
 	uint64_t times[POINTS];    /* [i % POINTS]: when step i ended */
-	struct grower *growers;    /* [LEAKS_SITES + 1]: the present question's; stacks may be small */
+	struct grower growers[LEAKS_SITES + 1];  /* the present question's, since stacks may be small */
 };
 
 /* ---- series ----------------------------------------------------------------------------------------- */
@@ -144,6 +159,20 @@ static uint64_t width(unsigned level)
 _Static_assert(FACTOR == 1 << 2, "width() says so");
 
 /* ---- sites ------------------------------------------------------------------------------------------ */
+
+size_t leaks_bytes(void)
+{
+	return sizeof(struct leaks);
+}
+
+struct leaks *leaks_start(void *memory)
+{
+	struct leaks *g = memory;
+	memset(g, 0, sizeof *g);
+	g->rest.site = LEAKS_REST;
+	g->high.series.maxima = true;
+	return g;
+}
 
 static uint32_t *head_of(struct leaks *g, uint64_t site)
 {
@@ -280,42 +309,6 @@ static double smaller(double a, double b)
 }
 
 /* ---- the suspicion ---------------------------------------------------------------------------------- */
-
-/* The end of a series, as one test looks at it. */
-struct end {
-	unsigned level;
-	size_t points;
-	struct trend trend;
-};
-
-/* An entry that grows steadily, and its longest end for which that is true. */
-struct grower {
-	const struct entry *entry;
-	struct end end;
-	double more;               /* allocations added over that end */
-	bool kept;                 /* it has grown by more allocations, not by larger ones */
-};
-
-struct with_growers {
-	struct leaks leaks;
-	struct grower growers[LEAKS_SITES + 1];
-};
-
-size_t leaks_bytes(void)
-{
-	return sizeof(struct with_growers);
-}
-
-struct leaks *leaks_start(void *memory)
-{
-	struct with_growers *with = memory;
-	struct leaks *g = &with->leaks;
-	memset(g, 0, sizeof *g);
-	g->rest.site = LEAKS_REST;
-	g->high.series.maxima = true;
-	g->growers = with->growers;
-	return g;
-}
 
 static double end_steps(const struct end *end)
 {
@@ -476,7 +469,7 @@ static struct leaks_finding describe(const struct leaks *g, const struct grower 
 }
 
 /* Lists all that grow steadily. */
-static size_t list_growers(const struct leaks *g)
+static size_t list_growers(struct leaks *g)
 {
 	struct grower *out = g->growers;
 	size_t count = 0;
@@ -515,7 +508,7 @@ static bool suspected(const struct leaks *g, const struct grower *list, size_t c
 	return adds_much(g, steps, together) || (leaves_little(g, steps, together) && 4 * rate >= fastest);
 }
 
-size_t leaks_findings(const struct leaks *g, struct leaks_finding *out, size_t capacity)
+size_t leaks_findings(struct leaks *g, struct leaks_finding *out, size_t capacity)
 {
 	const struct grower *list = g->growers;
 	size_t count = list_growers(g), found = 0;
@@ -540,7 +533,7 @@ static double step_ns(const struct leaks *g)
 
 /* The sum of the suspects over the longest end that they share, and the most that the heap holds beside them. false:
  * there are none. */
-static bool suspects_points(const struct leaks *g, struct end *end, double *sum, double *beside)
+static bool suspects_points(struct leaks *g, struct end *end, double *sum, double *beside)
 {
 	struct grower *list = g->growers;
 	bool suspect[LEAKS_SITES + 1];
@@ -568,7 +561,7 @@ static bool suspects_points(const struct leaks *g, struct end *end, double *sum,
 	return true;
 }
 
-bool leaks_forecast(const struct leaks *g, struct leaks_forecast *out)
+bool leaks_forecast(struct leaks *g, struct leaks_forecast *out)
 {
 	struct end end;
 	struct trend_passage passage;

@@ -93,10 +93,10 @@ void leaks_failed(struct leaks *g, bool failed);
 uint64_t leaks_steps(const struct leaks *g);
 
 /* Finds up to `capacity` sites that grow, suspects first, then by bytes a step. Returns how many. */
-size_t leaks_findings(const struct leaks *g, struct leaks_finding *out, size_t capacity);
+size_t leaks_findings(struct leaks *g, struct leaks_finding *out, size_t capacity);
 
 /* When memory runs out at this rate. false: no site is suspect, the end is far off, or the room is not known. */
-bool leaks_forecast(const struct leaks *g, struct leaks_forecast *out);
+bool leaks_forecast(struct leaks *g, struct leaks_forecast *out);
 
 /* Whether what was taken for steps may be the parts of a model in one pass through it: `alike` of its parts are alike,
  * and a step adds `allocations_per_step` at one place. In real steps every part would add its own. */

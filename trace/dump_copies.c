@@ -184,8 +184,6 @@ static trz_status judge(const struct dump *d, const struct list *list, struct ev
 
 trz_status dump_copies(const struct dump *d, int device, size_t event, const struct dump_moment *m, struct evidence *e)
 {
-	if (!e->failed || !evidence_known(e->allocated) || evidence_has_leak(e) || (size_t)device >= d->trace_count)
-		return TRZ_OK;
 	struct trace_map made = { 0 };
 	struct list list = { 0 };
 	size_t first = d->traces[device].first;

@@ -296,6 +296,15 @@ static bool has_report(const struct dump *d, int device, struct evidence *e)
 	return d->report && report_evidence(d->report, e) && (device == DUMP_ANY_DEVICE || device == e->device);
 }
 
+/* Whether the program failed, and no leak is known yet, nor an overfilled list. */
+static bool lacks_leak(const struct evidence *e)
+{
+	for (unsigned i = 0; i < e->growth_count; i++)
+		if (e->growth[i].leak || e->growth[i].overfilled)
+			return false;
+	return e->failed && evidence_known(e->allocated);
+}
+
 /* Judged as at a failure if the program went on to fail. */
 static trz_status tell_growth(const struct dump *d, const struct dump_moment *m, size_t end, bool fails,
                               struct evidence *e)
@@ -303,9 +312,9 @@ static trz_status tell_growth(const struct dump *d, const struct dump_moment *m,
 	bool failed = e->failed;
 	e->failed |= fails;
 	trz_status status = dump_growth(d, e->device, end, m, e);
-	if (status == TRZ_OK)
+	if (status == TRZ_OK && lacks_leak(e))
 		status = dump_left(d, e->device, end, m, e);
-	if (status == TRZ_OK)
+	if (status == TRZ_OK && lacks_leak(e))
 		status = dump_copies(d, e->device, end, m, e);
 	e->failed = failed;
 	return status;

@@ -254,8 +254,6 @@ static trz_status search(struct search *s, size_t event, const struct dump_momen
 trz_status dump_left(const struct dump *d, int device, size_t event, const struct dump_moment *m, struct evidence *e)
 {
 	struct dump_steps steps;
-	if (!e->failed || !evidence_known(e->allocated) || evidence_has_leak(e) || (size_t)device >= d->trace_count)
-		return TRZ_OK;
 	trz_status status = dump_marks(d, device, d->traces[device].first, event, &steps);
 	if (status == TRZ_OK && steps.count >= MARKS_LEAST && steps.lasts) {
 		struct search s = { .d = d, .steps = &steps };

@@ -164,7 +164,7 @@ static trz_growth_info describe(trz_heap *h, const struct leaks_finding *f)
 
 static size_t growth(trz_heap *h, trz_growth_info *out, size_t capacity)
 {
-	const struct leaks *leaks = h->steps.leaks;
+	struct leaks *leaks = h->steps.leaks;
 	struct leaks_finding found[STEPS_FINDINGS];
 	size_t count = leaks ? leaks_findings(leaks, found, min_u64(capacity, STEPS_FINDINGS)) : 0;
 	for (size_t i = 0; i < count; i++)
