@@ -169,7 +169,7 @@ class Suite:
 
     def one_rank(self):
         """collectives of one rank copy"""
-        self.run(PROGRAMS / "one_rank.py", options=["--scalars=real"])
+        self.run(PROGRAMS / "one_rank.py")
 
     def runs_out(self):
         """out of memory is PyTorch's own error, with its place and the largest holders"""
@@ -410,8 +410,8 @@ class Suite:
     def absent(self):
         """a rank of 8 whose others are absent has the peaks that it has among 8, by every plan"""
         command = PROGRAMS / "plans.py", 8
-        together = self.run(*command, options=["--devices=8", "--scalars=real"])
-        alone = self.run(*command, options=["--world-size=8", "--ranks=0,3,7", "--scalars=real"])
+        together = self.run(*command, options=["--devices=8"])
+        alone = self.run(*command, options=["--world-size=8", "--ranks=0,3,7"])
         peaks = [dict(re.findall(r"^(\w+, rank \d of 8): ([\d.]+) MiB", report["output"], re.M))
                  for report in (together, alone)]
         expect(len(peaks[0]) == 11 * 8 and len(peaks[1]) == 11 * 3, f"{len(peaks[0])} and {len(peaks[1])} peaks")
@@ -456,15 +456,15 @@ class Suite:
         for words in (["accelerate", 1], ["trainer", 2], ["accelerate", 0]):
             program = (PROGRAMS / "hf_plans.py", *words)
             report = self.run("-m", "torch.distributed.run", "--nproc-per-node=2", *program,
-                              options=["--devices=2", "--scalars=real"])
-            alone = self.run(*program, options=["--world-size=2", "--ranks=0,1", "--scalars=real"])
+                              options=["--devices=2"])
+            alone = self.run(*program, options=["--world-size=2", "--ranks=0,1"])
             ranks, single = ([(p["rank"], p["peak_allocated_bytes"]) for p in r["processes"] if "rank" in p]
                              for r in (report, alone))
             expect(sorted(ranks) == sorted(single), f"{words}: {ranks}, alone {single}")
 
     def wrong_ranks(self):
         """a wrong program of several ranks ends with who, where and what"""
-        report = self.run(PROGRAMS / "wrong_ranks.py", options=["--devices=4", "--scalars=real"])
+        report = self.run(PROGRAMS / "wrong_ranks.py", options=["--devices=4"])
         print(re.sub(r"^(?!.*: ok).*\n", "", report["output"], flags=re.M), end="")
         left = [p["pid"] for p in report["processes"] if os.path.exists(f"/proc/{p['pid']}")]
         expect(not left, f"processes {left} are left")

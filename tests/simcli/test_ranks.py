@@ -178,6 +178,15 @@ static void scaled(void)
 	expect(3 * ranks * (ranks - 1) / 2, 3 * ranks);
 }
 
+/* A read of so few bytes gives what the host has sent and a collective has only passed on. */
+static void passed_on(void)
+{
+	int32_t data = -1;
+	put(40 + rank);
+	CHECK(ncclBroadcast(memory, memory + 4, 1, INT32, 0, comm, NULL) == 0);
+	CHECK(cuMemcpyDtoH_v2(&data, memory + 4, sizeof data) == 0 && data == 40);
+}
+
 static void *stream, *branch;
 
 static void begin_capture(void)
@@ -303,6 +312,8 @@ static void act(const char *what)
 		launch(what + 7);
 	if (!strcmp(what, "cross"))
 		cross();
+	if (!strcmp(what, "passed_on"))
+		passed_on();
 	if (!strcmp(what, "refused")) {
 		CHECK(ncclRecv(memory, COUNT, INT32, rank, comm, NULL) == 5);
 		CHECK(ncclGroupStart() == 0 && ncclSend(memory, COUNT, INT32, rank, comm, NULL) == 0 && ncclGroupEnd() == 5);
@@ -594,6 +605,11 @@ class Ranks(unittest.TestCase):
         for options in ([], ["--work=late", "--seed=5"]):
             self.run_ranks(1, "all", *options)
             self.run_ranks(3, "all", *options)
+
+    def test_a_short_read_gives_what_a_collective_has_passed_on(self):
+        for ranks in 1, 2:
+            self.run_ranks(ranks, "passed_on")
+            self.run_ranks(ranks, "passed_on", "--work=late")
 
     def test_messages_of_a_group_go_together(self):
         self.run_ranks(4, "ring")
