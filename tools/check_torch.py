@@ -157,6 +157,12 @@ class Suite:
         expect("scalars.py:6 <module>" in report["first_blank_read"], report["first_blank_read"])
         expect(report["blank_reads"] == 3, f"{report['blank_reads']} reads")
 
+    def computed(self):
+        """what comes of values that the host has sent is read, and decides the sizes of results"""
+        for work in "now", "late":
+            report = self.run(PROGRAMS / "computed.py", options=["--scalars=computed", f"--work={work}"])
+            expect("computed.py:28 <module>" in report["first_blank_read"], report["first_blank_read"])
+
     def libraries(self):
         """operations of every library run or are refused by name"""
         report = self.run(PROGRAMS / "libraries.py")
@@ -553,8 +559,8 @@ def expect(holds, text):
 
 def checks(suite, with_compile):
     """{name: function}"""
-    names = ["copies", "expandable", "package", "scalars", "libraries", "graphs", "one_rank", "runs_out", "pages",
-             "allocators", "unfinished", "recorded", "records_only_pytorchs_own", "places", "run_out_together",
+    names = ["copies", "expandable", "package", "scalars", "computed", "libraries", "graphs", "one_rank", "runs_out",
+             "pages", "allocators", "unfinished", "recorded", "records_only_pytorchs_own", "places", "run_out_together",
              "too_small", "resets", "ends", "ends_early", "fails", "late_work", "driver_errors", "ranks",
              "captured_ranks", "plans", "absent", "torchrun", "launchers", "hf_plans", "wrong_ranks", "mistakes",
              "unset_words", "shared_tensors", "tiny", "example", "fit", "ordered"]

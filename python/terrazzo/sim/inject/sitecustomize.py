@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comes first in PYTHONPATH of a program that runs under `terrazzo sim`: runs ../recorder.py, which records PyTorch's
-memory, once the program has imported it, and ../generation.py once it has imported transformers' loops. It also runs
-the sitecustomize module that is next on the path, if there is one."""
+memory, once the program has imported it, ../computing.py if `--scalars computed` asks for it, and ../generation.py once
+the program has imported transformers' loops. It also runs the sitecustomize module that is next on the path, if there
+is one."""
 import importlib.util
 import os
 import sys
@@ -17,11 +18,16 @@ def load(name, path):
     return module
 
 
+def follow(torch):
+    load("terrazzo_recorder", os.path.join(SIM, "recorder.py")).record(torch)
+    if os.environ.get("TERRAZZO_SIM_SCALARS") == "computed":
+        load("terrazzo_computing", os.path.join(SIM, "computing.py")).begin()
+
+
 startup = load("terrazzo_startup", os.path.join(os.path.dirname(SIM), "startup.py"))
 if os.environ.get("TERRAZZO_SIM_REPORT"):
     sys.meta_path[:0] = [
-        startup.AfterImport("torch", lambda torch: load("terrazzo_recorder",
-                                                        os.path.join(SIM, "recorder.py")).record(torch)),
+        startup.AfterImport("torch", follow),
         startup.AfterImport("transformers.generation.utils", lambda utils: load(
             "terrazzo_generation", os.path.join(SIM, "generation.py")).follow(utils))]
 startup.run_next(HERE)

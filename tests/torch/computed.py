@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--scalars computed: what comes of values that the host has sent is what a device would give; of others it is 0, and
+checks of them pass."""
+import torch
+
+D = "cuda"
+state = torch.get_rng_state()
+
+sent = torch.tensor([1, 2, 3, 0, 5]).to(D)
+assert sent.sum().item() == 11 and sent[4] == 5 and int(sent.max()) == 5
+assert (sent == 0).nonzero().tolist() == [[3]] and sent[sent > 1].cpu().tolist() == [2, 3, 5]
+assert [x.tolist() for x in sent.unique(return_counts=True)] == [[0, 1, 2, 3, 5], [1] * 5]
+assert sent.repeat_interleave(sent).tolist() == [1, 2, 2, 3, 3, 3] + [5] * 5
+assert sent.float().mean().item() == torch.tensor(11 / 5).item()
+assert torch.equal(sent, sent.clone()) and not torch.equal(sent, sent + 1)
+assert torch.arange(5, device=D).cumsum(0).tolist() == [0, 1, 3, 6, 10]
+
+copied = torch.empty(5, dtype=torch.long, device=D)
+copied.copy_(sent.cpu().pin_memory(), non_blocking=True)
+copied.add_(1)
+copied[2:4] = 40
+assert copied.tolist() == [2, 3, 40, 40, 6] and sent.tolist() == [1, 2, 3, 0, 5]
+pinned = torch.empty(5, dtype=torch.long).pin_memory()
+pinned.copy_(copied, non_blocking=True)
+torch.cuda.synchronize()
+assert pinned.tolist() == copied.tolist()
+copied[0] = torch.multinomial(torch.ones(9, device=D), 1)[0]  # one value that is not known, and none of them is
+assert copied[1:2].item() == 0
+
+# The tokens of an image among a text's, and features in their places
+tokens = torch.tensor([[1, 9, 9, 3, 4], [9, 2, 2, 2, 9]]).to(D)
+embedded = torch.nn.Embedding(10, 64, device=D)(tokens)
+embedded[tokens == 9] = torch.randn(4, 64, device=D)
+assert embedded[tokens == 9].shape == (4, 64)
+assert (tokens == 9).unsqueeze(-1).expand_as(embedded).sum() == 4 * 64
+embedded.sum().backward()
+
+norm = torch.nn.BatchNorm1d(64, momentum=None, device=D)  # divides by the number of batches
+for _ in range(3):
+    norm(embedded[0])
+assert norm.num_batches_tracked.item() == 3
+
+# What kernels would have computed
+noise = torch.randn(64, device=D)
+assert noise.sum().item() == 0 and noise.nonzero().shape == (0, 1)
+assert torch.isfinite(noise).all() and not noise.isnan().any()
+torch.distributions.Normal(noise, noise.exp()).rsample()
+weight = torch.zeros(1024, 1024, device=D)  # too large to follow
+weight += 1
+assert weight[0, 0].item() == 0
+
+# Random integers are some, and leave the host's as they are
+assert torch.randint(5, 9, (100,), device=D).min().item() >= 5
+assert len(torch.randperm(100, device=D).unique()) == 100
+assert torch.equal(torch.get_rng_state(), state)
+
+# A graph that adds one is not known to have run, nor how often
+with torch.no_grad():
+    counter = torch.zeros(1, dtype=torch.long, device=D)
+    assert counter.item() == 0
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        counter.add_(1)
+    graph.replay()
+    counter += 1
+    assert counter.item() == 0
+
+torch.testing.assert_close(torch.get_rng_state(), state)
