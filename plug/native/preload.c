@@ -180,6 +180,22 @@ cuda_result cuMemFreeAsync_ptsz(cuda_addr address, void *stream)
 
 /* ---- questions about an address -------------------------------------------------------------------------------- */
 
+/* An address that is never memory: about freed memory the driver is asked as about this. */
+enum { NOWHERE = 16 };
+
+static cuda_addr asked_about(enum native_place place, cuda_addr address)
+{
+	return place == NATIVE_DEAD ? NOWHERE : address;
+}
+
+/* Whether the driver answers no question here, whatever the address: in a callback of a stream, for example. Programs
+ * learn from this where they are. */
+static bool is_refused(cuda_result result)
+{
+	return result != TRZ_CUDA_SUCCESS && result != TRZ_CUDA_ERROR_INVALID_VALUE && result != TRZ_CUDA_ERROR_NOT_FOUND &&
+	       result != TRZ_CUDA_ERROR_NOT_SUPPORTED;
+}
+
 cuda_result cuMemGetAddressRange_v2(cuda_addr *start, size_t *size, cuda_addr address)
 {
 	struct native_heap *h;
@@ -188,10 +204,9 @@ cuda_result cuMemGetAddressRange_v2(cuda_addr *start, size_t *size, cuda_addr ad
 	native_enter();
 	enum native_place place = native_look(address, &h, &info);
 	native_leave();
-	if (place == NATIVE_DEAD)
-		return TRZ_CUDA_ERROR_NOT_FOUND;
-	if (place == NATIVE_ELSEWHERE)
-		return REAL(cuMemGetAddressRange_v2)(start, size, address);
+	cuda_result result = REAL(cuMemGetAddressRange_v2)(start, size, asked_about(place, address));
+	if (place != NATIVE_LIVE || is_refused(result))
+		return result;
 	if (start)
 		*start = (uintptr_t)info.base;
 	if (size)
@@ -235,27 +250,22 @@ cuda_result cuPointerGetAttribute(void *value, int attribute, cuda_addr address)
 	trz_pointer_info info;
 	ENTER(cuPointerGetAttribute);
 	native_enter();
-	enum native_place place = value ? native_look(address, &h, &info) : NATIVE_ELSEWHERE;
-	bool told = place == NATIVE_LIVE && tell(value, attribute, h, &info);
+	enum native_place place = native_look(address, &h, &info);
+	cuda_result result = REAL(cuPointerGetAttribute)(value, attribute, asked_about(place, address));
+	if (value && place == NATIVE_LIVE && !is_refused(result) && tell(value, attribute, h, &info))
+		result = TRZ_CUDA_SUCCESS;
 	native_leave();
-	if (place == NATIVE_DEAD)
-		return TRZ_CUDA_ERROR_INVALID_VALUE;
-	if (told)
-		return TRZ_CUDA_SUCCESS;
-	return REAL(cuPointerGetAttribute)(value, attribute, address);
+	return result;
 }
 
-/* About free memory the driver is asked as about NOWHERE, an address that is never memory. */
 cuda_result cuPointerGetAttributes(unsigned count, int *attributes, void **values, cuda_addr address)
 {
-	enum { NOWHERE = 16 };
 	struct native_heap *h;
 	trz_pointer_info info;
 	ENTER(cuPointerGetAttributes);
 	native_enter();
 	enum native_place place = native_look(address, &h, &info);
-	cuda_result result = REAL(cuPointerGetAttributes)(count, attributes, values,
-	                                                  place == NATIVE_DEAD ? NOWHERE : address);
+	cuda_result result = REAL(cuPointerGetAttributes)(count, attributes, values, asked_about(place, address));
 	for (unsigned i = 0; place == NATIVE_LIVE && result == TRZ_CUDA_SUCCESS && i < count; i++)
 		tell(values[i], attributes[i], h, &info);
 	native_leave();
@@ -303,9 +313,7 @@ cuda_result cuPointerSetAttribute(const void *value, int attribute, cuda_addr ad
 	if (heaps && *(const int *)value)
 		result = wait_for_copies(h, &flag);
 	native_leave();
-	if (place == NATIVE_DEAD)
-		return TRZ_CUDA_ERROR_INVALID_VALUE;
-	return heaps ? result : REAL(cuPointerSetAttribute)(value, attribute, address);
+	return heaps ? result : REAL(cuPointerSetAttribute)(value, attribute, asked_about(place, address));
 }
 
 cuda_result cuIpcGetMemHandle(struct preload_ipc *handle, cuda_addr address)

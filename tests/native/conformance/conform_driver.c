@@ -172,6 +172,62 @@ void check_driver_pointers(void)
 	must("cuMemFree", cuMemFree_v2(other));
 }
 
+/* What a callback of a stream asks about. */
+struct asked {
+	address live, freed, async;
+	void *pool, *stream;
+	status freed_async;
+};
+
+static void ask_inside(void *argument)
+{
+	struct asked *a = argument;
+	address base = 0, made = 0;
+	size_t size = 0, total;
+	uint64_t value = 0;
+	unsigned type;
+	int list[] = {OF_MEMORY_TYPE}, on = 1;
+	void *values[] = {&type};
+	says("callback/range", cuMemGetAddressRange_v2(&base, &size, a->live));
+	says("callback/range_of_stream_ordered", cuMemGetAddressRange_v2(&base, &size, a->async));
+	says("callback/range_freed", cuMemGetAddressRange_v2(&base, &size, a->freed));
+	says("callback/range_told", base != 0 || size != 0);
+	says("callback/attribute", attribute_of(a->live, OF_RANGE_START, &value));
+	says("callback/attribute_of_the_driver", attribute_of(a->live, OF_MEMORY_TYPE, &value));
+	says("callback/attribute_freed", attribute_of(a->freed, OF_RANGE_START, &value));
+	says("callback/attribute_told", value != 0);
+	says("callback/attributes", cuPointerGetAttributes(1, list, values, a->live));
+	says("callback/attribute_set", cuPointerSetAttribute(&on, OF_SYNC_MEMOPS, a->live));
+	says("callback/info", cuMemGetInfo_v2(&size, &total));
+	says("callback/allocated", cuMemAlloc_v2(&made, 100));
+	says("callback/freed", cuMemFree_v2(a->live));
+	says("callback/allocated_async", cuMemAllocAsync(&made, 100, a->stream));
+	a->freed_async = cuMemFreeAsync(a->async, a->stream);
+	says("callback/freed_async", a->freed_async);
+	says("callback/pool_used", cudaMemPoolGetAttribute(a->pool, USED, &value));
+	says("callback/pool_trimmed", cudaMemPoolTrimTo(a->pool, 0));
+}
+
+/* CUDA may refuse any call that a callback makes, and programs learn from it that they are inside one: libgomp then
+ * frees memory later. */
+void check_callback(void)
+{
+	struct asked a = {0};
+	start();
+	a.live = allocate(100000);
+	a.freed = allocate(100000);
+	must("cudaStreamCreateWithFlags", cudaStreamCreateWithFlags(&a.stream, 1));
+	must("cudaDeviceGetDefaultMemPool", cudaDeviceGetDefaultMemPool(&a.pool, 0));
+	must("cuMemAllocAsync", cuMemAllocAsync(&a.async, 100000, a.stream));
+	must("cuMemFree", cuMemFree_v2(a.freed));
+	must("cudaLaunchHostFunc", cudaLaunchHostFunc(a.stream, ask_inside, &a));
+	must("cudaStreamSynchronize", cudaStreamSynchronize(a.stream));
+	is("callback/freed_afterwards", cuMemFree_v2(a.live), SUCCESS);
+	is("callback/freed_async_once", a.freed_async ? cuMemFreeAsync(a.async, a.stream) : SUCCESS, SUCCESS);
+	is("callback/freed_async_twice", cuMemFreeAsync(a.async, a.stream), INVALID_VALUE);
+	is("callback/stream_ends", cudaStreamDestroy(a.stream), SUCCESS);
+}
+
 void check_early(void)
 {
 	address ptr = 0;

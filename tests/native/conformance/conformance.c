@@ -18,7 +18,7 @@ static const struct group {
 	{"malloc", check_malloc}, {"free", check_free}, {"pitch", check_pitch}, {"pointers", check_pointers},
 	{"async", check_async}, {"order", check_order}, {"pools", check_pools}, {"ended", check_ended},
 	{"capture", check_capture}, {"driver", check_driver}, {"driver_pointers", check_driver_pointers},
-	{"early", check_early},
+	{"callback", check_callback}, {"early", check_early},
 	{"contexts", check_contexts}, {"virtual", check_virtual}, {"host", check_host}, {"managed", check_managed},
 	{"threads", check_threads}, {"devices", check_devices}, {"reset", check_reset}, {"fork", check_fork},
 	{"fork_before", check_fork_before}, {"ipc", check_ipc},
