@@ -61,6 +61,9 @@ int option_device(struct argp_state *state, const char *text);
 /* An output that is one of the command's inputs is a usage error. `option`: "--json". */
 void option_not_input(struct argp_state *state, const char *option, const char *out, const char *in);
 
+/* So is an output that is a file among the words of the command to run: its program, or what that may read. */
+void option_not_in_command(struct argp_state *state, const char *option, const char *out, char *const *command);
+
 /* The file of an output that cannot go to standard output, since the command or its program writes text there: '-' is a
  * usage error. */
 const char *option_file(struct argp_state *state, const char *option, const char *out);

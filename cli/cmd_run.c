@@ -67,6 +67,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_NO_ARGS:
 		argp_error(state, "a command is missing, such as: terrazzo run -- python train.py");
 		return 0;
+	case ARGP_KEY_END:
+		option_not_in_command(state, "--report", c->report, c->argv);
+		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}

@@ -129,6 +129,9 @@ static void check_command(const struct sim_command *c, struct argp_state *state)
 	option_not_twice(state, "--json", c->json, "--report", c->report);
 	option_not_twice(state, "--json", c->json, "--record", c->params.record);
 	option_not_twice(state, "--report", c->report, "--record", c->params.record);
+	option_not_in_command(state, "--json", c->json, c->params.command);
+	option_not_in_command(state, "--report", c->report, c->params.command);
+	option_not_in_command(state, "--record", c->params.record, c->params.command);
 }
 
 static uint64_t parse_memory(struct argp_state *state, const char *text)

@@ -45,12 +45,25 @@ int option_choice(struct argp_state *state, const char *option, const char *text
 	return 0;
 }
 
-void option_not_input(struct argp_state *state, const char *option, const char *out, const char *in)
+static bool is_same_file(const char *out, const char *other)
 {
 	struct stat a, b;
-	if (out && stat(out, &a) == 0 && S_ISREG(a.st_mode) && stat(in, &b) == 0 && a.st_dev == b.st_dev &&
-	    a.st_ino == b.st_ino)
+	return stat(out, &a) == 0 && S_ISREG(a.st_mode) && stat(other, &b) == 0 && a.st_dev == b.st_dev &&
+	       a.st_ino == b.st_ino;
+}
+
+void option_not_input(struct argp_state *state, const char *option, const char *out, const char *in)
+{
+	if (out && is_same_file(out, in))
 		argp_error(state, "%s: '%s' is the input, which would be lost; name another file", option, out);
+}
+
+void option_not_in_command(struct argp_state *state, const char *option, const char *out, char *const *command)
+{
+	for (; out && command && *command; command++)
+		if (is_same_file(out, *command))
+			argp_error(state, "%s: '%s' is a file that the command names, which would be lost; name another file",
+			           option, out);
 }
 
 const char *option_file(struct argp_state *state, const char *option, const char *out)

@@ -51,7 +51,7 @@ static trz_status sniff_compression(struct trace_input *in)
 trz_status input_open(struct trace_input *in, const char *path)
 {
 	bool standard = strcmp(path, "-") == 0;
-	*in = (struct trace_input){ .name = standard ? "standard input" : path, .fd = -1 };
+	*in = (struct trace_input){ .name = standard ? "standard input" : *path ? path : "''", .fd = -1 };
 	in->fd = standard ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC);
 	if (in->fd < 0)
 		return trz_fail(TRZ_ERROR_IO, "%s: cannot be opened: %s", in->name, strerror(errno));

@@ -305,6 +305,7 @@ class Input(Case):
         good = pickle.dumps(snapshot([entry("alloc", 1 << 45, 4096)]), 4)
         for path, text in (
                 (self.folder / "none", "none: cannot be opened: No such file"),
+                ("", "'': cannot be opened: No such file"),
                 (self.folder, "cannot be read: Is a directory"),
                 (self.file("empty", b""), "is empty"),
                 (self.file("cut.pickle", good[:-9]), "truncated"),

@@ -159,6 +159,18 @@ class Output(page_sample.Scratch):
             with self.subTest(command=command):
                 self.assert_not_run(command, f"'{out}' cannot be both", out)
 
+    def test_a_file_of_the_command_is_no_output(self):
+        script, link = self.folder / "train.py", self.folder / "link"
+        script.write_text("kept")
+        link.symlink_to(script)
+        for command, option in (("sim", "--json"), ("sim", "--report"), ("sim", "--record"), ("run", "--report")):
+            for out, words in ((script, ("cat", script)), (link, ("cat", script)), (script, (script,))):
+                with self.subTest(command, option=option, out=out.name, words=words):
+                    done = subprocess.run([CLI, command, option, out, "--", *words], capture_output=True, text=True,
+                                          check=False)
+                    self.assertEqual((done.returncode, script.read_text()), (2, "kept"))
+                    self.assertIn(f"{option}: '{out}' is a file that the command names", done.stderr)
+
     def test_what_cannot_be_created_is_told_before_the_run(self):
         ran, outs = self.folder / "ran", (self.folder / "none" / "out", self.folder, "")
         commands = [(command, option, out, "--", "touch", ran) for out in outs
