@@ -93,7 +93,8 @@ static bool remove_range(struct rewind *w, uint64_t from, uint64_t end)
 	size_t keep = i;
 	for (; i < w->range_count && w->ranges[i].address + w->ranges[i].size <= end; i++)
 		;
-	memmove(w->ranges + keep, w->ranges + i, (w->range_count - i) * sizeof *w->ranges);
+	if (i > keep)
+		memmove(w->ranges + keep, w->ranges + i, (w->range_count - i) * sizeof *w->ranges);
 	w->range_count -= i - keep;
 	if (keep < w->range_count && w->ranges[keep].address < end) {
 		w->ranges[keep].size -= end - w->ranges[keep].address;
