@@ -22,10 +22,11 @@ uint64_t *rt_calls = early_calls;
 
 static _Thread_local cuda_error last_error;
 
-/* Keeps the last error, but no refusal in a host function, which a real driver runs in a thread of its own. */
+/* Keeps the last error, but no refusal in a host function, which a real driver runs in a thread of its own, and not
+ * that work is not ready, which CUDA considers no error. */
 cuda_error rt_result(int result)
 {
-	if (result && result != RT_NOT_PERMITTED)
+	if (result && result != RT_NOT_PERMITTED && result != RT_NOT_READY)
 		last_error = result;
 	return result;
 }

@@ -117,7 +117,7 @@ for how, before, value, after in ((GEQ, 4, 5, 5), (GEQ, (1 << 32) - 1, 1, 1), (E
         must(runtime.cudaStreamSynchronize(b))
         must(driver.cuStreamWaitValue32_v2(a, c_uint64(word), value, how))
         must(runtime.cudaMemsetAsync(c_void_p(target), how + 1, c_size_t(4), a))
-        assert runtime.cudaStreamQuery(a) == 600
+        assert runtime.cudaStreamQuery(a) == 600 and runtime.cudaPeekAtLastError() == 0
         write(b, word, after)
         must(runtime.cudaStreamSynchronize(a))
         assert download(target, 4) == bytes([how + 1] * 4)

@@ -124,6 +124,21 @@ static bool free_follows_work(void *stream)
 	return right;
 }
 
+/* Work that is not ready is not considered an error, whether or not the queries find it so. */
+static void a_query_is_no_error(void *stream)
+{
+	void *event, *ptr = allocate(8 * MIB, stream);
+	must("cudaEventCreateWithFlags", cudaEventCreateWithFlags(&event, 2));
+	cudaMemsetAsync(ptr, 1, 8 * MIB, stream);
+	must("cudaEventRecord", cudaEventRecord(event, stream));
+	status queried = cudaStreamQuery(stream), asked = cudaEventQuery(event);
+	holds("order/stream_is_queried", queried == SUCCESS || queried == NOT_READY);
+	holds("order/event_is_queried", asked == SUCCESS || asked == NOT_READY);
+	is("order/a_query_is_no_error", cudaPeekAtLastError(), SUCCESS);
+	must("cudaFreeAsync", cudaFreeAsync(ptr, stream));
+	must("cudaStreamSynchronize", cudaStreamSynchronize(stream));
+}
+
 void check_order(void)
 {
 	void *one = new_stream(), *two = new_stream();
@@ -135,6 +150,7 @@ void check_order(void)
 	holds("order/by_event_large", passes_on(one, two, 9 * MIB));
 	holds("order/by_event_and_back", passes_on(two, one, 9 * MIB));
 	holds("order/free_while_work_is_pending", free_follows_work(one));
+	a_query_is_no_error(one);
 	void *ptr = allocate(5 * MIB, one);
 	is("order/free_without_use", cudaFreeAsync(ptr, one), SUCCESS);
 	ptr = allocate(5 * MIB, one);

@@ -15,8 +15,8 @@
 
 enum {
 	SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, INVALID_PITCH = 12, INVALID_DEVICE = 101,
-	INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, ALREADY_REGISTERED = 712, NOT_REGISTERED = 713,
-	NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901
+	INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ALREADY_REGISTERED = 712,
+	NOT_REGISTERED = 713, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901
 };
 enum { TO_DEVICE = 1, TO_HOST = 2, ON_DEVICE = 3 };
 enum { UNREGISTERED = 0, HOST = 1, DEVICE = 2, MANAGED = 3 };
@@ -107,6 +107,7 @@ status cudaPeekAtLastError(void);
 status cudaStreamCreateWithFlags(void **stream, unsigned flags);
 status cudaStreamDestroy(void *stream);
 status cudaStreamSynchronize(void *stream);
+status cudaStreamQuery(void *stream);
 status cudaLaunchHostFunc(void *stream, void (*function)(void *), void *argument);
 status cudaStreamWaitEvent(void *stream, void *event, unsigned flags);
 status cudaStreamBeginCapture(void *stream, int mode);
@@ -114,6 +115,7 @@ status cudaStreamEndCapture(void *stream, void **graph);
 status cudaEventCreateWithFlags(void **event, unsigned flags);
 status cudaEventRecord(void *event, void *stream);
 status cudaEventSynchronize(void *event);
+status cudaEventQuery(void *event);
 status cudaGraphInstantiate(void **executable, void *graph, unsigned long long flags);
 status cudaGraphLaunch(void *executable, void *stream);
 status cudaDeviceGetDefaultMemPool(void **pool, int device);
