@@ -125,6 +125,31 @@ assert cublas.cublasSetVector(10, 4, data, 1, None, 1) != 0
 """
         subprocess.run([sys.executable, "-c", code], check=True)
 
+    def test_a_product_without_terms_uses_no_factors(self):
+        code = f"""
+import ctypes, sys
+from ctypes import byref, c_size_t, c_void_p
+runtime = ctypes.CDLL({str(self.target / "libcudart.so.13")!r})
+cublas = ctypes.CDLL({str(self.target / "libcublas.so.13")!r})
+first, second, a, handle, one = c_void_p(), c_void_p(), c_void_p(), c_void_p(), ctypes.c_float(1)
+for stream in (first, second):
+    assert runtime.cudaStreamCreateWithFlags(byref(stream), 1) == 0
+assert runtime.cudaMalloc(byref(a), c_size_t(3 << 20)) == 0
+assert cublas.cublasCreate_v2(byref(handle)) == 0 and cublas.cublasSetStream_v2(handle, first) == 0
+m, n, k = map(int, sys.argv[1:])
+b, c = c_void_p(a.value + (1 << 20)), c_void_p(a.value + (2 << 20))
+assert cublas.cublasGemmEx(handle, 0, 0, m, n, k, byref(one), a, 0, 8, b, 0, 8, byref(one), c, 0, 8, 0, 0) == 0
+assert runtime.cudaMemsetAsync(a if k == 0 else c, 1, c_size_t(1024), second) == 0
+assert runtime.cudaStreamSynchronize(second) == 0 and runtime.cudaDeviceSynchronize() == 0
+"""
+        late = dict(os.environ, TERRAZZO_SIM_WORK="late", TERRAZZO_SIM_SCHEDULE="starve",
+                    TERRAZZO_SIM_VIOLATIONS="count")
+        for sizes, races in (((8, 8, 8), True), ((8, 8, 0), False), ((0, 8, 8), False)):
+            with self.subTest(sizes):
+                done = subprocess.run([sys.executable, "-c", code, *map(str, sizes)], env=late, capture_output=True,
+                                      text=True, check=True)
+                self.assertEqual("race" in done.stderr, races, done.stderr)
+
     def test_the_user_loads_with_its_versions(self):
         subprocess.run([sys.executable, "-c", "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], os.RTLD_NOW)",
                         self.torch / "lib" / "libuser.so"], check=True)

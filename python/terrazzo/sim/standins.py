@@ -190,22 +190,29 @@ class Scan:
 
 
 def read_rows(path):
-    """[(kind, pattern, arguments, type, value)] of functions.txt."""
+    """[(kind, pattern, arguments, type, value)] of functions.txt; the sizes that an argument needs follow it."""
     rows = []
     for line in path.read_text().splitlines():
         if line.strip() and not line.startswith("#"):
             kind, pattern, arguments, *rest = line.split()
-            rows.append((kind, pattern, [int(n) for n in arguments.split(",")], *(rest or (None, None))))
+            arguments = [[int(n) for n in argument.split("/")] for argument in arguments.split(",")]
+            rows.append((kind, pattern, arguments, *(rest or (None, None))))
     return rows
+
+
+def address(argument, *sizes):
+    """The C text of an argument's address; 0 where one of the sizes is 0."""
+    return " && ".join(f"(int)(intptr_t)a{size}" for size in sizes) + f" ? (uintptr_t)a{argument} : 0" \
+        if sizes else f"(uintptr_t)a{argument}"
 
 
 def listed_function(name, row):
     kind, _, arguments, kind_of_size, value = row
-    words = ", ".join(f"void *a{i}" for i in range(max(arguments) + 1))
+    words = ", ".join(f"void *a{i}" for i in range(max(max(argument) for argument in arguments) + 1))
     if kind == "size":
-        stores = " ".join(f"*({kind_of_size} *)a{i} = {value};" for i in arguments)
+        stores = " ".join(f"*({kind_of_size} *)a{i} = {value};" for i, in arguments)
         return f"int {name}({words}) {{ {stores} return 0; }}"
-    addresses = ", ".join(f"(uintptr_t)a{i}" for i in arguments)
+    addresses = ", ".join(address(*argument) for argument in arguments)
     return (f"int {name}({words}) {{ const uint64_t words[] = {{ {addresses} }}; "
             f'return standin_work("{name}", standin_stream(a0), words, {len(arguments)}); }}')
 
