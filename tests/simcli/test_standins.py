@@ -105,6 +105,58 @@ class Standins(unittest.TestCase):
         with self.assertRaisesRegex(standins.Failure, "libfoo.so.1: terrazzo has no stand-in"):
             standins.make_for_program(program, LIBRARIES, folder, cc=CC, opened=["libfoo.so.1"])
 
+    def opened(self, soname, *functions):
+        """The path of a stand-in for a program that looks these functions up."""
+        folder, program, source = (self.root / f"of-{soname}{end}" for end in ("", ".so", ".c"))
+        source.write_text("const char *names[] = {" + ", ".join(f'"{name}"' for name in functions) + "};")
+        self.compile(source, "-o", program)
+        standins.make_for_program(program, LIBRARIES, folder, cc=CC, opened=[soname, "libcudart.so.12"])
+        return folder / soname
+
+    def test_cudnn_tells_how_many_algorithms_there_are(self):
+        cudnn = ctypes.CDLL(str(self.opened("libcudnn.so.8", "cudnnGetConvolutionForwardAlgorithmMaxCount",
+                                            "cudnnFindConvolutionForwardAlgorithm")))
+        count, found, results = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(8 * 48)
+        self.assertEqual(cudnn.cudnnGetConvolutionForwardAlgorithmMaxCount(None, ctypes.byref(count)), 0)
+        self.assertEqual(count.value, 8)
+        self.assertEqual(cudnn.cudnnFindConvolutionForwardAlgorithm(None, None, None, None, None, count,
+                                                                    ctypes.byref(found), results), 0)
+        self.assertEqual(found.value, 1)
+
+    def test_cufft_plans_have_work_areas(self):
+        """A plan allocates its own, unless the program says that it brings one; it tells how large that is."""
+        library = self.opened("libcufft.so.11", "cufftPlan1d", "cufftCreate", "cufftMakePlanMany", "cufftGetSize",
+                              "cufftEstimate2d", "cufftSetAutoAllocation", "cufftSetWorkArea", "cufftExecC2C",
+                              "cufftExecD2Z", "cufftDestroy")
+        code = f"""
+import ctypes
+from ctypes import byref, c_int, c_size_t, c_void_p
+runtime, cufft = ctypes.CDLL({str(library.with_name("libcudart.so.12"))!r}), ctypes.CDLL({str(library)!r})
+C2C, D2Z = 0x29, 0x6a
+a, area, free, total, size, plan = c_void_p(), c_void_p(), c_size_t(), c_size_t(), c_size_t(), c_int()
+assert runtime.cudaMalloc(byref(a), c_size_t(2 << 20)) == 0
+def taken():
+    before = free.value
+    assert runtime.cudaMemGetInfo(byref(free), byref(total)) == 0
+    return before - free.value
+taken()
+assert cufft.cufftPlan1d(byref(plan), 1 << 20, C2C, 4) == 0 and taken() == 32 << 20
+assert cufft.cufftGetSize(plan, byref(size)) == 0 and size.value == 32 << 20
+assert cufft.cufftExecC2C(plan, a, a, -1) == 0
+assert cufft.cufftDestroy(plan) == 0 and taken() == -32 << 20
+assert cufft.cufftDestroy(plan) == 1 and cufft.cufftExecC2C(plan, a, a, -1) == 1
+assert cufft.cufftEstimate2d(256, 64, D2Z, byref(size)) == 0 and size.value == 16 * 256 * 64
+assert cufft.cufftCreate(byref(plan)) == 0 and cufft.cufftSetAutoAllocation(plan, 0) == 0
+assert cufft.cufftMakePlanMany(plan, 2, (c_int * 2)(512, 256), None, 1, 0, None, 1, 0, D2Z, 3, byref(size)) == 0
+assert size.value == 512 * 256 * 3 * 16 and taken() == 0
+assert runtime.cudaMalloc(byref(area), size) == 0 and cufft.cufftSetWorkArea(plan, area) == 0
+assert cufft.cufftExecD2Z(plan, a, a) == 0 and cufft.cufftDestroy(plan) == 0 and runtime.cudaFree(area) == 0
+assert cufft.cufftPlan1d(byref(plan), 0, C2C, 1) == 4
+assert cufft.cufftPlan1d(byref(plan), 1 << 30, C2C, 64) == 2
+assert taken() == 0 and runtime.cudaDeviceSynchronize() == 0
+"""
+        subprocess.run([sys.executable, "-c", code], check=True)
+
     def test_cublas_copies_rows_and_columns(self):
         code = f"""
 import ctypes, os
