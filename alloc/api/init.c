@@ -60,6 +60,7 @@ static void at_exit(void)
 static void watch_exit(void)
 {
 	atexit(at_exit);
+	at_quick_exit(at_exit);
 }
 
 void init_add_heap(trz_heap *h)

@@ -7,6 +7,7 @@
 #include <link.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "event_order.h"
@@ -76,12 +77,6 @@ static bool may_open(void)
 	return true;
 }
 
-__attribute__((constructor)) static void begin(void)
-{
-	native_sees_all = true;
-	native_may_open = may_open;
-}
-
 static int is_driver(struct dl_phdr_info *info, size_t size, void *unused)
 {
 	(void)size;
@@ -102,6 +97,13 @@ __attribute__((destructor)) static void end(void)
 	if (native_options.report && atomic_load(&native_devices_apart))
 		fputs("terrazzo: cudaMalloc was passed on to the driver once a second device was used, since not all devices "
 		      "reach each other's memory\n", stderr);
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+	native_sees_all = true;
+	native_may_open = may_open;
+	at_quick_exit(end);
 }
 
 /* ---- allocation -------------------------------------------------------------------------------------------------- */

@@ -203,6 +203,14 @@ class Preloaded(unittest.TestCase):
             with open(f"{folder}/0.json") as file:
                 self.assertGreater(len(json.load(file)["device_traces"][0]), 0)
 
+    def test_a_program_that_ends_quickly_leaves_its_report_and_its_snapshot(self):
+        with tempfile.TemporaryDirectory() as folder:
+            variables = {"LD_PRELOAD": PRELOAD, "TERRAZZO_CONF": f"exit_snapshot:{folder}/%d.json",
+                         "TERRAZZO_NATIVE": "report:on"}
+            self.assertGreater(served(self.passes("edges", "quick exit", variables=variables))["cuMemAlloc"][0], 0)
+            with open(f"{folder}/0.json") as file:
+                self.assertGreater(len(json.load(file)["segments"]), 0)
+
     def test_an_error_of_the_configuration_is_told_once(self):
         variables = {"LD_PRELOAD": PRELOAD, "TERRAZZO_CONF": "limit:much", "TERRAZZO_NATIVE": "report:on"}
         for program in (["runtime_calls"], ["edges", "peers"]):

@@ -645,6 +645,14 @@ static void use_plainly(void)
 	use(8);
 }
 
+static void end_quickly(void)
+{
+	use(8);
+	puts("all right");
+	fflush(stdout);
+	quick_exit(0);
+}
+
 int main(int count, char **arguments)
 {
 	static const struct {
@@ -657,6 +665,7 @@ int main(int count, char **arguments)
 		{"captures", capture_beside_others}, {"reset during a capture", reset_during_capture}, {"detach", detach},
 		{"fill", fill}, {"a pool chosen", choose_a_pool}, {"a pool shared", share_a_pool},
 		{"small stacks", make_threads_with_small_stacks}, {"freed twice", free_twice}, {"green", use_green_contexts},
+		{"quick exit", end_quickly},
 	};
 	CHECK(count == 2);
 	begin();
