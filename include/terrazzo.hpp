@@ -12,6 +12,10 @@
 #ifndef TERRAZZO_HPP
 #define TERRAZZO_HPP
 
+#if __cplusplus < 201703L && (!defined(_MSVC_LANG) || _MSVC_LANG < 201703L)
+#error "terrazzo.hpp needs C++17: compile with -std=c++17 or newer"
+#endif
+
 #include <terrazzo.h>
 
 #include <cassert>

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """wrapper.cpp, the program for terrazzo.hpp, compiles without a warning by every compiler and standard, and runs."""
 import shutil
+import subprocess
 import unittest
 
 from cxx_program import LIBRARY, PROGRAMS, SIMULATED, SOURCE, WARNINGS, WAYS, Programs, skip
@@ -25,6 +26,14 @@ class Wrapper(Programs):
                         continue  # older clangs have it as c++2b
                     self.compile(compiler, f"-std={standard}", *WARNINGS, f"-I{SOURCE / 'include'}", "-fsyntax-only",
                                  PROGRAMS / "wrapper.cpp")
+
+    def test_an_older_standard_is_refused_by_name(self):
+        for compiler in COMPILERS:
+            with self.subTest(compiler):
+                done = subprocess.run([compiler, "-std=c++14", f"-I{SOURCE / 'include'}", "-fsyntax-only",
+                                       PROGRAMS / "wrapper.cpp"], capture_output=True, text=True, check=False)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertRegex(done.stderr.partition("error")[2], '^:.*terrazzo.hpp needs C\\+\\+17')
 
 
 if __name__ == "__main__":
