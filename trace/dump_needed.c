@@ -82,10 +82,11 @@ static bool is_of_all(const struct counts *c, uint64_t size)
 	return !map_get(&c->shown, size, &count) && !map_get(&c->newest, size, &count);
 }
 
+/* Gradients that the newest step has not made are of weights that are trained no longer, such as a finished model's. */
 static bool may_need(const struct counts *c, const struct trace_map_slot *own, enum evidence_category category)
 {
 	if (category != CATEGORY_OPTIMIZER)
-		return are_enough(&c->weights, own);
+		return are_enough(&c->weights, own) && are_enough(&c->newest, own);
 	return is_of_all(c, own->key) || (are_enough(&c->weights, own) && are_enough(&c->gradients, own));
 }
 

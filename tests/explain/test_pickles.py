@@ -980,6 +980,20 @@ class Loops(Case):
         s.oom(300, 10)
         self.assertEqual(self.expect(s, "full", 290)["growth"], [])
 
+    def test_gradients_of_finished_models(self):
+        """Each step makes the gradients of the newest model only. Those of the older ones are not needed."""
+        s, blocks, at = Snapshot(), [], BASE + 100 * GIB
+        for step in range(40):
+            for mib, stack in ((20, WEIGHT), (20, BACKWARD)):
+                s.event("alloc", mib, addr=s.at + len(blocks) * 20 * MIB, frames=stack)
+                blocks.append((20, "a", stack))
+            for action in ("alloc", "free_requested", "free_completed"):
+                s.event(action, 8, addr=at, frames=FORWARD)
+            s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+        s.segment(*blocks)
+        s.oom(64, 10)
+        self.assertEqual([g["category"] for g in self.expect(s, "leak", 54)["growth"] if g["leak"]], ["gradients"])
+
     def test_what_steps_before_the_history_have_kept(self):
         """It is alike, and many, but no part of a model that one pass goes through: the loop goes on making it."""
         s, at = Snapshot(), BASE + 100 * GIB
