@@ -46,6 +46,9 @@ enum { MATTERS = 20, SLOWER = 4 };
  * that time has made about as much as any other. */
 enum { NEWEST = 4, OLD = 8 };
 
+/* One pass through a model leaves at most so many blocks of a line for each of its parts. */
+enum { OF_A_PART = 16 };
+
 /* Allocations without a stack are told apart by size, in so many classes. */
 enum { SIZES = 4096 };
 
@@ -346,6 +349,32 @@ static const struct site_sum *site_found(const struct play *p, const struct leak
 	return f->site == LEAKS_REST ? &p->sites[0] : &p->sites[f->site];
 }
 
+/* A line may make memory of several categories, such as the workspace of a product beside a gradient: what it holds
+ * most of counts. */
+static void settle_stack(struct play *p, const struct dump_moment *m, struct site_sum *site)
+{
+	uint64_t bytes[CATEGORY_COUNT] = { 0 };
+	enum evidence_category most = CATEGORY_COUNT;
+	for (size_t i = 0; i < m->block_count; i++) {
+		const struct dump_block *b = &m->blocks[i];
+		if (b->state != DUMP_HELD || site_at(p, b->stack, bytes_of(b)) != site)
+			continue;
+		enum evidence_category category = dump_category(p->d, b->stack);
+		bytes[category] += b->size;
+		if (most == CATEGORY_COUNT || bytes[category] > bytes[most] || category == most) {
+			most = category;
+			site->stack = b->stack;
+		}
+	}
+}
+
+static void settle_stacks(struct play *p, const struct dump_moment *m, const struct leaks_finding *found, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (found[i].site != LEAKS_REST)
+			settle_stack(p, m, &p->sites[found[i].site]);
+}
+
 /* Whether a finding's site makes anew, again and again, what it holds. */
 static bool is_made_anew(struct play *p, const struct dump_moment *m, const struct leaks_finding *f)
 {
@@ -551,33 +580,61 @@ static trz_status parts_alike(struct play *p, const struct dump_moment *m, uint6
 	return status;
 }
 
+static bool may_leak(const struct play *p, const struct leaks_finding *f)
+{
+	return f->site != LEAKS_REST && evidence_may_leak(dump_category(p->d, p->sites[f->site].stack));
+}
+
 static trz_status look_for_one_pass(struct play *p, const struct dump_moment *m, const struct leaks_finding *found,
                                     size_t count, bool *one)
 {
 	double allocations = 0;
-	uint64_t alike = 0;
+	uint64_t alike = 0, held = 0;
 	*one = false;
 	if (p->steps.marked || !count)
 		return TRZ_OK;
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < count; i++) {
 		if (found[i].allocations_per_step > allocations)
 			allocations = found[i].allocations_per_step;
+		if (p->has_stacks && may_leak(p, &found[i]))
+			held = max_u64(held, p->sites[found[i].site].count);
+	}
 	trz_status status = parts_alike(p, m, &alike);
-	*one = status == TRZ_OK && leaks_may_be_one_pass(leaks_steps(p->leaks), allocations, alike);
+	*one = status == TRZ_OK && held <= OF_A_PART * alike &&
+	       leaks_may_be_one_pass(leaks_steps(p->leaks), allocations, alike);
 	return status;
 }
 
-/* What a site may have kept before the loop: blocks of the sizes that it keeps, its own and those without a stack.
- * Errors: HOST_MEMORY. */
+/* The range of sizes that a site keeps of the loop. false: it keeps too few blocks. */
+static bool sizes_kept(const struct trace_map *kept, uint64_t *least, uint64_t *most)
+{
+	uint64_t count = 0;
+	*least = UINT64_MAX;
+	*most = 0;
+	for (size_t i = 0; i < kept->capacity; i++) {
+		if (!kept->slots[i].used)
+			continue;
+		count += kept->slots[i].value;
+		*least = min_u64(*least, kept->slots[i].key);
+		*most = max_u64(*most, kept->slots[i].key);
+	}
+	return count >= DUMP_STEPS_LEAST;
+}
+
+/* What a site may have kept before the loop: its own blocks of sizes between those that it keeps, and those without a
+ * stack of the sizes that it keeps. Errors: HOST_MEMORY. */
 static trz_status add_kept_before(struct play *p, const struct dump_moment *m, const struct site_sum *site,
                                   uint64_t *bytes)
 {
 	struct trace_map kept = { 0 };
 	trz_status status = count_kept(p, m, site, &kept);
-	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++) {
+	uint64_t least, most;
+	bool keeps = status == TRZ_OK && sizes_kept(&kept, &least, &most);
+	for (size_t i = 0; i < m->block_count && keeps; i++) {
 		const struct dump_block *b = &m->blocks[i];
-		bool before = b->state == DUMP_HELD && !is_of_loop(p, b) && is_kept(&kept, b->size);
-		if (before && (b->stack == 0 || site_at(p, b->stack, bytes_of(b)) == site))
+		bool own = b->stack && site_at(p, b->stack, bytes_of(b)) == site;
+		bool fits = own ? b->size >= least && b->size <= most : b->stack == 0 && is_kept(&kept, b->size);
+		if (b->state == DUMP_HELD && !is_of_loop(p, b) && fits)
 			*bytes += b->size;
 	}
 	map_free(&kept);
@@ -756,6 +813,7 @@ static trz_status find(struct play *p, const struct dump_moment *m, struct evide
 	leaks_failed(p->leaks, e->failed);
 	leaks_room(p->leaks, room(e));
 	size_t count = leaks_findings(p->leaks, found, EVIDENCE_GROWTH_MAX);
+	settle_stacks(p, m, found, count);
 	bool one_pass;
 	status = look_for_one_pass(p, m, found, count, &one_pass);
 	if (status != TRZ_OK || one_pass)

@@ -154,14 +154,15 @@ static bool is_inside_model(const struct dump *d, size_t stack)
 	return false;
 }
 
-/* What autograd's threads allocate comes for each layer, too. Where Python's lines are recorded, but not C++'s, it has
- * no stack. */
+/* What autograd's threads allocate comes for each layer, too, and so does the workspace of their products. Where
+ * Python's lines are recorded, but not C++'s, it has no stack. */
 static bool is_of_autograd(const struct places *p, size_t key)
 {
 	if (key >= p->d->stack_count)
 		return p->has_stacks;
 	uint32_t stack = (uint32_t)key;
-	return dump_category(p->d, stack) == CATEGORY_GRADIENTS && !dump_is_of_program(p->d, stack);
+	enum evidence_category category = dump_category(p->d, stack);
+	return (category == CATEGORY_GRADIENTS || category == CATEGORY_OTHER) && !dump_is_of_program(p->d, stack);
 }
 
 /* Models' layers recur in each step, however many steps there are. */

@@ -537,6 +537,7 @@ COPY = [{"filename": f"{TORCH}/nn/parameter.py", "line": 60, "name": "__deepcopy
         {"filename": "/srv/u/ema.py", "line": 8, "name": "keep"}, *TRAIN]
 
 BACKWARD = [{"filename": "??", "line": 0, "name": "torch::autograd::generated::AddmmBackward0::apply"}]
+WORKSPACE = [{"filename": "??", "line": 0, "name": "at::cuda::getCurrentCUDABlasHandleWithWorkspace()"}, *BACKWARD]
 
 LATER, END = "later", "end"
 
@@ -980,6 +981,37 @@ class Loops(Case):
         s.oom(300, 10)
         self.assertEqual(self.expect(s, "full", 290)["growth"], [])
 
+    def test_workspaces_of_a_backward_pass(self):
+        """Autograd's threads allocate one for each product, as regularly as a loop does and far oftener."""
+        s, blocks, at = Snapshot(), [], BASE + 100 * GIB
+        s.segment((500, "a", ADAM))
+        for step in range(20):
+            for stack in (TRAIN, *[FORWARD] * 10, *[WORKSPACE] * (40 if step < 19 else 0)):
+                for action in ("alloc", "free_requested", "free_completed"):
+                    s.event(action, 8, addr=at, frames=stack)
+                if stack == FORWARD:
+                    s.event("alloc", 10, addr=s.at + len(blocks) * 10 * MIB, frames=INNER)
+                    blocks.append((10, "a", INNER))
+        s.segment(*blocks)
+        s.oom(64, 10)
+        self.assertEqual(self.expect(s, "leak", 54)["growth"][0]["site"], "u/model.py:31 forward")
+
+    def test_gradients_beside_workspaces(self):
+        """A model gets part after part. The gradients that these need are made in the same operation as a workspace,
+        which does not make them something else."""
+        s, blocks, at = Snapshot(), [], BASE + 100 * GIB
+        for step in range(40):
+            for mib, stack in ((20, WEIGHT), (20, BACKWARD)):
+                s.event("alloc", mib, addr=s.at + len(blocks) * 20 * MIB, frames=stack)
+                blocks.append((20, "a", stack))
+            for mib, stack in ((8, FORWARD), *[(20, BACKWARD)] * step, (8, WORKSPACE)):
+                for action in ("alloc", "free_requested", "free_completed"):
+                    s.event(action, mib, addr=at, frames=stack)
+            s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+        s.segment(*blocks)
+        s.oom(64, 10)
+        self.expect(s, "full", 54)
+
     def test_gradients_of_finished_models(self):
         """Each step makes the gradients of the newest model only. Those of the older ones are not needed."""
         s, blocks, at = Snapshot(), [], BASE + 100 * GIB
@@ -1008,6 +1040,42 @@ class Loops(Case):
         s.segment(*blocks)
         s.oom(64, 10)
         self.assertEqual(self.expect(s, "leak", 54)["growth"][0]["site"], "u/train.py:44 validate")
+
+    def test_more_than_one_pass_leaves(self):
+        """A model has as many parts as there are steps: what they keep may be of one pass through it, unless the line
+        holds more than sixteen blocks for each part."""
+        for before, verdict in ((400, "leak"), (40, "full")):
+            s, at = Snapshot(), BASE + 100 * GIB
+            blocks = [*[(8, "a", WEIGHT)] * 16, *[(4000 // before, "a", KEPT)] * before]
+            s.segment((500, "a", ADAM))
+            for step in range(8):
+                for k, stack in enumerate((TRAIN, *[FORWARD] * 6)):
+                    for action in ("alloc", "free_requested", "free_completed"):
+                        s.event(action, 64 if k else 1, addr=at + k * GIB, frames=stack)
+                s.event("alloc", 4000 // before, addr=s.at + (128 + 4000 + 4000 // before * step) * MIB, frames=KEPT)
+                blocks.append((4000 // before, "a", KEPT))
+            s.segment(*blocks)
+            s.oom(64, 10)
+            self.expect(s, verdict, 54)
+
+    def test_what_was_kept_before_in_other_sizes(self):
+        """Of a line that keeps blocks of varying sizes, those within their range count; larger ones are of something
+        else that it has made."""
+        for before, verdict in ([10 + 7 * k % 20 for k in range(200)], "leak"), ([400] * 10, "full"):
+            s, at = Snapshot(), BASE + 100 * GIB
+            blocks, held = [(mib, "a", KEPT) for mib in before], sum(before)
+            s.segment((500, "a", ADAM))
+            for step in range(12):
+                for k, stack in enumerate((TRAIN, *[FORWARD] * 6)):
+                    for action in ("alloc", "free_requested", "free_completed"):
+                        s.event(action, 64 if k else 1, addr=at + k * GIB, frames=stack)
+                mib = 10 + (13 * step + 10) % 20
+                s.event("alloc", mib, addr=s.at + held * MIB, frames=KEPT)
+                blocks.append((mib, "a", KEPT))
+                held += mib
+            s.segment(*blocks)
+            s.oom(64, 10)
+            self.expect(s, verdict, 54)
 
     def test_a_history_of_two_steps(self):
         """Each leaves a block at a line that holds a hundred: too few for a trend, and enough. What gives one up for
