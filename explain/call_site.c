@@ -395,3 +395,13 @@ enum evidence_category call_category(const struct call_frame *frames, size_t cou
 		return backward ? CATEGORY_GRADIENTS : CATEGORY_UNKNOWN;
 	}
 }
+
+enum call_optimizer call_optimizer(const struct call_frame *frames, size_t count)
+{
+	if (call_category(frames, count) != CATEGORY_OPTIMIZER)
+		return CALL_NO_OPTIMIZER;
+	for (size_t i = 0; i < count; i++)
+		if (strcmp(frames[i].name, "zero_grad") == 0)
+			return CALL_OPTIMIZER_CLEARS;
+	return CALL_OPTIMIZER_STEPS;
+}

@@ -67,6 +67,10 @@ bool call_is_in_own_loop(const struct call_frame *frames, size_t count);
 enum call_gradients { CALL_NO_GRADIENTS, CALL_SETS_GRADIENTS, CALL_ASKS_GRADIENTS };
 enum call_gradients call_gradients(const struct call_frame *frames, size_t count);
 
+/* What an optimizer does in the stack: its step, or clearing gradients. */
+enum call_optimizer { CALL_NO_OPTIMIZER, CALL_OPTIMIZER_STEPS, CALL_OPTIMIZER_CLEARS };
+enum call_optimizer call_optimizer(const struct call_frame *frames, size_t count);
+
 /* What the memory is for, as far as the frames tell. */
 enum evidence_category call_category(const struct call_frame *frames, size_t count);
 

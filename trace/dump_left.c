@@ -13,16 +13,20 @@
 #include "dump_sites.h"
 #include "dump_steps.h"
 #include "error.h"
+#include "prng.h"
 #include "trace_map.h"
 
 enum {
-	MARKS_LEAST = 2,           /* one step, beside the end of another, or all of it, that the history begins with */
+	STEPS_LEAST = 2,           /* that of which the history begins with the end, or all, and one more */
 	ALIKE = 8,                 /* the part of what a leak has left that each half of the steps has, at least */
 	TIMES = 16,                /* as much as a step leaves a line holds, at least, if it leaks */
 	MATTERS = 20,              /* the part of what is live that such a line holds, */
 	TOGETHER = 4,              /* and that all of them do */
 	SELDOM_TIMES = 64,         /* as much as all steps leave a line holds, at least, that leaks in few of them, */
 	SELDOM_PART = 2,           /* and the part of what is live that it holds */
+	OF_A_PART = 16,            /* blocks that one pass through a model leaves at a line for each part, at most */
+	PART_BYTES = 32 << 10,     /* smaller blocks, such as norms' weights, are no parts */
+	VARIABLES = 4,             /* fewer blocks may be what variables hold until the loop sets them anew */
 	LATE = 8,                  /* the newest such part of the steps shows whether the heap goes on growing, */
 	LATE_STEPS = 2             /* if it is so many steps or more */
 };
@@ -34,7 +38,9 @@ struct line {
 	uint64_t count;            /* of blocks that are left */
 	uint64_t held, held_count; /* but for what the unfinished step has made, which it may let go */
 	uint64_t live;             /* with that */
-	uint32_t stack;
+	uint64_t least, most;      /* the sizes of blocks that it holds */
+	uint64_t of[CATEGORY_COUNT];  /* what it holds, by category */
+	uint32_t stack;            /* of the category that it holds most of */
 	bool leaks;
 };
 
@@ -43,6 +49,8 @@ struct search {
 	const struct dump_steps *steps;
 	struct line *lines;
 	struct trace_map made;     /* address: its newest allocation, counted from the first step */
+	uint64_t alike;            /* weights of one line and size: the parts that a model may have */
+	uint8_t *categories;       /* of stacks, + 1; 0: not looked up yet */
 };
 
 static size_t begin_of(const struct search *s)
@@ -91,13 +99,13 @@ static size_t late_of(const struct search *s, size_t parts)
 	return s->steps->at[s->steps->count - 1 - parts * late_steps(s)];
 }
 
-/* What the heap has grown by in these steps: from the first event to the last mark or, since a history may begin in the
- * middle of a step, from the least of the first half to that of the second. `late`: from the steps before the newest to
- * these. Errors: HOST_MEMORY. */
+/* What the heap has grown by in these steps: from the first event, or the first mark, to the last mark or, since a
+ * history may begin in the middle of a step, from the least of the first half to that of the second. `late`: from the
+ * steps before the newest to these. Errors: HOST_MEMORY. */
 static trz_status look_at_events(struct search *s, size_t event, uint64_t *grown, int64_t *late)
 {
 	int64_t now = 0, low[2] = { 0, INT64_MAX };  /* beside what was live at first */
-	int64_t newest[2] = { INT64_MAX, INT64_MAX };
+	int64_t newest[2] = { INT64_MAX, INT64_MAX }, marked = 0;
 	trz_status status = TRZ_OK;
 	for (size_t i = begin_of(s); i < event && status == TRZ_OK; i++) {
 		const struct dump_event *e = &s->d->events[i];
@@ -105,6 +113,8 @@ static trz_status look_at_events(struct search *s, size_t event, uint64_t *grown
 			status = map_set(&s->made, e->address, (uint32_t)(i - begin_of(s)));
 		if (i >= end_of(s))
 			continue;
+		if (i == s->steps->at[1])
+			marked = now;
 		now += e->action == DUMP_ALLOC ? (int64_t)e->size : 0;
 		now -= e->action == DUMP_FREE_COMPLETED ? (int64_t)e->size : 0;
 		int64_t *least = &low[i >= middle_of(s)];
@@ -113,9 +123,29 @@ static trz_status look_at_events(struct search *s, size_t event, uint64_t *grown
 		*least = i >= late_of(s, 2) && now < *least ? now : *least;
 	}
 	*late = late_steps(s) ? newest[1] - newest[0] : 0;
-	int64_t rise = low[1] - low[0];
-	*grown = (uint64_t)(rise > now ? rise : now > 0 ? now : 0);
+	*grown = 0;
+	if (s->steps->count <= STEPS_LEAST)
+		return status;
+	int64_t rises[] = { now, now - marked, low[1] - low[0] };
+	for (size_t i = 0; i < sizeof rises / sizeof *rises; i++)
+		*grown = rises[i] > (int64_t)*grown ? (uint64_t)rises[i] : *grown;
 	return status;
+}
+
+static enum evidence_category category_of(const struct search *s, uint32_t stack)
+{
+	if (!s->categories[stack])
+		s->categories[stack] = (uint8_t)(1 + dump_category(s->d, stack));
+	return s->categories[stack] - 1;
+}
+
+/* A line may make memory of several categories, such as the workspace of a product beside a gradient. */
+static void add_category(const struct search *s, struct line *line, const struct dump_block *b)
+{
+	enum evidence_category category = category_of(s, b->stack);
+	line->of[category] += b->size;
+	if (line->held == 0 || line->of[category] > line->of[category_of(s, line->stack)])
+		line->stack = b->stack;
 }
 
 static void look_at_blocks(struct search *s, const struct dump_moment *m)
@@ -130,7 +160,9 @@ static void look_at_blocks(struct search *s, const struct dump_moment *m)
 		bool made = map_get(&s->made, b->address, &at);
 		if (made && begin_of(s) + at >= end_of(s))
 			continue;
-		line->stack = b->stack;
+		add_category(s, line, b);
+		line->least = line->held ? min_u64(line->least, b->size) : b->size;
+		line->most = max_u64(line->most, b->size);
 		line->held += b->size;
 		line->held_count++;
 		if (!made)
@@ -160,15 +192,29 @@ static bool has_left_most(const struct line *line, const struct evidence *e)
 	       line->held >= e->allocated / SELDOM_PART;
 }
 
+/* Of a model's activations a step of its optimizer needs none after. */
+static bool is_over(const struct search *s, const struct line *line)
+{
+	return line->held > 0 && category_of(s, line->stack) == CATEGORY_ACTIVATIONS &&
+	       dump_is_of_model(s->d, line->stack);
+}
+
+/* Whether activations have outlived steps: more than those of one pass, some of which a part of the model's may still
+ * need, as where optimizers step within its backward pass. */
+static bool outlives(const struct search *s, const struct line *line)
+{
+	return line->count > 0 && is_over(s, line) && line->held_count > OF_A_PART * max_u64(s->alike, 1);
+}
+
 static bool leaks(const struct search *s, const struct line *line, const struct evidence *e)
 {
 	uint64_t steps = s->steps->count - 1;
 	char site[DUMP_SITE_BYTES];
-	if (line->held < e->allocated / MATTERS || !(leaves_in_both_halves(line) || has_left_most(line, e)))
+	bool several = s->steps->count > STEPS_LEAST && (leaves_in_both_halves(line) || has_left_most(line, e));
+	if (line->held < e->allocated / MATTERS || !(several || outlives(s, line)))
 		return false;
-	enum evidence_category category = dump_category(s->d, line->stack);
-	/* Of a model's activations a step of its optimizer needs none after. */
-	bool over = category == CATEGORY_ACTIVATIONS && dump_is_of_model(s->d, line->stack);
+	enum evidence_category category = category_of(s, line->stack);
+	bool over = is_over(s, line);
 	if (!over && line->held_count * steps < TIMES * line->count)
 		return false;
 	bool named = dump_site_text(s->d, line->stack, site);
@@ -182,7 +228,7 @@ static void tell(const struct search *s, const struct line *line, const char *lo
 	dump_site_text(s->d, line->stack, site);
 	evidence_add_growth(e, &(struct evidence_growth){ .site = evidence_keep(e, site),
 	                                                  .loop = loop,
-	                                                  .category = dump_category(s->d, line->stack),
+	                                                  .category = category_of(s, line->stack),
 	                                                  .leak = true,
 	                                                  .per_step = rate,
 	                                                  .per_step_low = rate,
@@ -214,10 +260,49 @@ static bool goes_on(const struct search *s, int64_t late, uint64_t left)
 	return late_steps(s) == 0 || late >= (int64_t)(left / 2);
 }
 
-static trz_status judge(const struct search *s, uint64_t grown, int64_t late, const struct dump_moment *m,
+/* What was freed in the history of older blocks, of sizes in the range of what leaks: a queue frees as much as it
+ * takes. Errors: HOST_MEMORY. */
+static trz_status sum_old_freed(const struct search *s, size_t event, uint64_t *bytes)
+{
+	struct trace_map made = { 0 };
+	uint64_t least = UINT64_MAX, most = 0;
+	trz_status status = TRZ_OK;
+	for (size_t i = 0; i < s->d->frame_count; i++) {
+		least = s->lines[i].leaks ? min_u64(least, s->lines[i].least) : least;
+		most = s->lines[i].leaks ? max_u64(most, s->lines[i].most) : most;
+	}
+	for (size_t i = begin_of(s); i < event && status == TRZ_OK; i++) {
+		const struct dump_event *e = &s->d->events[i];
+		uint32_t at;
+		if (e->action == DUMP_ALLOC)
+			status = map_set(&made, e->address, 0);
+		if (e->action == DUMP_FREE_COMPLETED && !map_get(&made, e->address, &at))
+			*bytes += e->size >= least && e->size <= most ? e->size : 0;
+	}
+	map_free(&made);
+	return status;
+}
+
+/* Whether what lines have left is more than what they have let go. With one mark the heap's level tells nothing: it is
+ * not known at the same moment of another step. Errors: HOST_MEMORY. */
+static trz_status look_for_rise(const struct search *s, size_t event, uint64_t grown, uint64_t left, uint64_t count,
+                                bool *rises)
+{
+	uint64_t freed = 0;
+	trz_status status = TRZ_OK;
+	*rises = grown >= left / 2;
+	if (s->steps->count > STEPS_LEAST || left == 0)
+		return status;
+	status = sum_old_freed(s, event, &freed);
+	*rises = count >= VARIABLES && freed <= left / 2;
+	return status;
+}
+
+static trz_status judge(const struct search *s, size_t event, uint64_t grown, int64_t late, const struct dump_moment *m,
                         struct evidence *e)
 {
-	uint64_t left = 0, held = 0, left_late = 0;
+	uint64_t left = 0, held = 0, left_late = 0, count = 0;
+	bool rises = false;
 	size_t newest = s->steps->at[s->steps->count - 2];
 	trz_status status = TRZ_OK;
 	for (size_t i = 0; i < s->d->frame_count && status == TRZ_OK; i++) {
@@ -230,10 +315,34 @@ static trz_status judge(const struct search *s, uint64_t grown, int64_t late, co
 		left += line->leaks ? left_of(line) : 0;
 		left_late += line->leaks ? line->late : 0;
 		held += line->leaks ? line->held : 0;
+		count += line->leaks ? line->count : 0;
 	}
-	if (status != TRZ_OK || held < e->allocated / TOGETHER || grown < left / 2 || !goes_on(s, late, left_late))
+	if (status == TRZ_OK)
+		status = look_for_rise(s, event, grown, left, count, &rises);
+	if (status != TRZ_OK || held < e->allocated / TOGETHER || !rises || !goes_on(s, late, left_late))
 		return status;
 	return tell_all(s, m, e);
+}
+
+/* The most possible weights of one line and size. Errors: HOST_MEMORY. */
+static trz_status count_alike(struct search *s, const struct dump_moment *m)
+{
+	struct trace_map counts = { 0 };
+	trz_status status = TRZ_OK;
+	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++) {
+		const struct dump_block *b = &m->blocks[i];
+		uint32_t count = 0;
+		bool part = b->stack == 0 || category_of(s, b->stack) == CATEGORY_WEIGHTS;
+		if (b->state != DUMP_HELD || b->size < PART_BYTES || !part)
+			continue;
+		struct line *line = line_of(s, b->stack);
+		uint64_t key = prng_mix(b->size ^ prng_mix(line ? (uint64_t)(line - s->lines) + 1 : 0));
+		map_get(&counts, key, &count);
+		status = map_set(&counts, key, count + 1);
+		s->alike = max_u64(s->alike, count + 1);
+	}
+	map_free(&counts);
+	return status;
 }
 
 static trz_status search(struct search *s, size_t event, const struct dump_moment *m, struct evidence *e)
@@ -241,21 +350,31 @@ static trz_status search(struct search *s, size_t event, const struct dump_momen
 	uint64_t grown = 0;
 	int64_t late = 0;
 	s->lines = calloc(s->d->frame_count + 1, sizeof *s->lines);
-	trz_status status = s->lines ? look_at_events(s, event, &grown, &late) : TRZ_ERROR_HOST_MEMORY;
+	s->categories = calloc(s->d->stack_count, 1);
+	trz_status status = s->lines && s->categories ? look_at_events(s, event, &grown, &late) : TRZ_ERROR_HOST_MEMORY;
 	if (status == TRZ_OK) {
 		look_at_blocks(s, m);
-		status = judge(s, grown, late, m, e);
+		status = count_alike(s, m);
 	}
+	if (status == TRZ_OK)
+		status = judge(s, event, grown, late, m, e);
+	free(s->categories);
 	free(s->lines);
 	map_free(&s->made);
 	return status;
+}
+
+/* With one mark, what comes before it is all that there is to compare with. */
+static bool lasts(const struct dump_steps *s, size_t first, size_t event)
+{
+	return s->count + 1 > STEPS_LEAST ? s->lasts : event - s->at[0] <= 2 * (s->at[0] - first);
 }
 
 trz_status dump_left(const struct dump *d, int device, size_t event, const struct dump_moment *m, struct evidence *e)
 {
 	struct dump_steps steps;
 	trz_status status = dump_marks(d, device, d->traces[device].first, event, &steps);
-	if (status == TRZ_OK && steps.count >= MARKS_LEAST && steps.lasts) {
+	if (status == TRZ_OK && steps.count > 0 && lasts(&steps, d->traces[device].first, event)) {
 		struct search s = { .d = d, .steps = &steps };
 		status = add_begin(&steps, d->traces[device].first);
 		status = status == TRZ_OK ? search(&s, event, m, e) : status;

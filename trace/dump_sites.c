@@ -94,6 +94,12 @@ enum call_gradients dump_gradients(const struct dump *d, uint32_t stack)
 	return call_gradients(frames, frames_of(d, stack, frames));
 }
 
+enum call_optimizer dump_optimizer(const struct dump *d, uint32_t stack)
+{
+	struct call_frame frames[LEVELS_MAX];
+	return call_optimizer(frames, frames_of(d, stack, frames));
+}
+
 bool dump_history_has_stacks(const struct dump *d, size_t first, size_t end)
 {
 	for (size_t i = first; i < end; i++)

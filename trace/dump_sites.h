@@ -38,10 +38,11 @@ bool dump_is_of_program(const struct dump *d, uint32_t stack);
 /* call_is_of_model */
 bool dump_is_of_model(const struct dump *d, uint32_t stack);
 
-/* call_has_python, call_is_in_own_loop, call_gradients */
+/* call_has_python, call_is_in_own_loop, call_gradients, call_optimizer */
 bool dump_has_python(const struct dump *d, uint32_t stack);
 bool dump_is_in_own_loop(const struct dump *d, uint32_t stack);
 enum call_gradients dump_gradients(const struct dump *d, uint32_t stack);
+enum call_optimizer dump_optimizer(const struct dump *d, uint32_t stack);
 
 /* Whether any allocation among events first .. end - 1 has a stack. None has with context="state", where only the
  * blocks that are live at the end have stacks. */

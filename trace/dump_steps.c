@@ -60,6 +60,51 @@ static bool find_marks(const struct dump *d, int device, size_t first, size_t en
 	return true;
 }
 
+/* ---- of optimizers ---------------------------------------------------------------------------------- */
+
+static enum call_optimizer optimizer_of(const struct dump *d, const struct dump_event *e, uint8_t *known)
+{
+	if (!known[e->stack])
+		known[e->stack] = (uint8_t)(1 + dump_optimizer(d, e->stack));
+	return known[e->stack] - 1;
+}
+
+/* Where the program goes on to allocate after an optimizer has done `what`, as stacks of what it allocated and freed
+ * show. false: no memory. */
+static bool find_optimizers(const struct dump *d, size_t first, size_t end, enum call_optimizer what, uint8_t *known,
+                            struct dump_steps *s)
+{
+	size_t room = 0;
+	bool inside = false;
+	for (size_t i = first; i < end; i++) {
+		const struct dump_event *e = &d->events[i];
+		if (e->action != DUMP_ALLOC && e->action != DUMP_FREE_REQUESTED)
+			continue;
+		enum call_optimizer does = optimizer_of(d, e, known);
+		if (inside && e->action == DUMP_ALLOC && does == CALL_NO_OPTIMIZER) {
+			if (!make_room(&s->at, s->count, &room, sizeof *s->at))
+				return false;
+			s->at[s->count++] = i;
+			inside = false;
+		}
+		inside |= does == what;
+	}
+	return true;
+}
+
+/* The steps of optimizers or, of those that need no memory for a step, where they clear gradients. false: no memory. */
+static bool find_best_optimizers(const struct dump *d, size_t first, size_t end, struct dump_steps *s)
+{
+	uint8_t *known = calloc(d->stack_count, 1);
+	bool done = known && find_optimizers(d, first, end, CALL_OPTIMIZER_STEPS, known, s);
+	if (done && s->count == 0) {
+		dump_steps_free(s);
+		done = find_optimizers(d, first, end, CALL_OPTIMIZER_CLEARS, known, s);
+	}
+	free(known);
+	return done;
+}
+
 /* ---- recognised ------------------------------------------------------------------------------------- */
 
 /* The allocations of each place, as indices from `first`: at[start[key]] .. at[start[key + 1] - 1]. Of several in a row
@@ -333,7 +378,10 @@ trz_status dump_marks(const struct dump *d, int device, size_t first, size_t end
 	*out = (struct dump_steps){ 0 };
 	if (first == end)
 		return TRZ_OK;
-	if (!find_best_marks(d, device, first, end, 0, &told, out))
+	bool done = find_best_marks(d, device, first, end, 0, &told, out);
+	if (done && out->count == 0)
+		done = find_best_optimizers(d, first, end, out);
+	if (!done)
 		return no_memory(out, first, end);
 	out->lasts = out->count > 0 && still_lasts(out, end, out->count);
 	return TRZ_OK;

@@ -20,7 +20,8 @@ struct dump_steps {
 enum { DUMP_STEPS_LEAST = 4 };
 trz_status dump_steps(const struct dump *d, int device, size_t first, size_t end, struct dump_steps *out);
 
-/* Those that the program or its optimizers have marked, however few. Errors: HOST_MEMORY. */
+/* Those that the program or its optimizers have marked, however few; else those that the stacks of its optimizers show.
+ * Errors: HOST_MEMORY. */
 trz_status dump_marks(const struct dump *d, int device, size_t first, size_t end, struct dump_steps *out);
 void dump_steps_free(struct dump_steps *s);
 

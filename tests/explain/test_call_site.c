@@ -168,10 +168,30 @@ static void test_gradients_are_set_or_asked_for(void **state)
 	assert_true(call_has_python(&frames[4], 1));
 }
 
+static void test_what_an_optimizer_does(void **state)
+{
+	(void)state;
+	const struct call_frame frames[] = {
+		{.file = "/p/site-packages/torch/nn/modules/module.py", .name = "_call_impl", .line = 1775},
+		{.file = "/users/me/train.py", .name = "closure", .line = 12},
+		{.file = "/p/site-packages/torch/optim/lbfgs.py", .name = "step", .line = 330},
+		{.file = "/users/me/train.py", .name = "main", .line = 31},
+	};
+	const struct call_frame clears[] = {
+		{.file = "/p/site-packages/torch/optim/optimizer.py", .name = "zero_grad", .line = 1000},
+		{.file = "/users/me/train.py", .name = "main", .line = 29},
+	};
+	assert_int_equal(call_optimizer(frames, LENGTH(frames)), CALL_NO_OPTIMIZER);
+	assert_int_equal(call_optimizer(&frames[1], 3), CALL_OPTIMIZER_STEPS);
+	assert_int_equal(call_optimizer(&frames[3], 1), CALL_NO_OPTIMIZER);
+	assert_int_equal(call_optimizer(clears, LENGTH(clears)), CALL_OPTIMIZER_CLEARS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_python_comes_before_compiled_code),
+		cmocka_unit_test(test_what_an_optimizer_does),
 		cmocka_unit_test(test_a_program_may_lie_in_a_folder_named_torch),
 		cmocka_unit_test(test_what_intercepts_operations_is_no_place),
 		cmocka_unit_test(test_compiled_programs_have_sites_too),

@@ -1102,6 +1102,62 @@ class Loops(Case):
             if verdict == "leak":
                 self.assertEqual(got["growth"][0]["site"], "u/train.py:44 validate")
 
+    def test_steps_that_optimizers_show(self):
+        """Without annotations the stacks of what an optimizer allocates tell its steps or, if its steps take no memory,
+        the stacks of the gradients that it clears."""
+        clears = [{"filename": f"{TORCH}/optim/optimizer.py", "line": 3, "name": "zero_grad"}, *TRAIN]
+        for cleared in (False, True):
+            s, at, blocks = Snapshot(), BASE + 100 * GIB, [(60, "a", KEPT)] * 100
+            for step in range(4):
+                for k, stack in enumerate((TRAIN, *[FORWARD] * 5, TRAIN if cleared else ADAM)):
+                    s.event("alloc", 64 if k else 1, addr=at + k * GIB, frames=stack)
+                    for action in ("free_requested", "free_completed"):
+                        s.event(action, 64 if k else 1, addr=at + k * GIB, frames=clears if cleared and k == 6 else ())
+                s.event("alloc", 60, addr=s.at + len(blocks) * 60 * MIB, frames=KEPT)
+                blocks.append((60, "a", KEPT))
+            s.segment(*blocks)
+            s.oom(64, 10)
+            self.assertEqual(self.expect(s, "leak", 54)["growth"][0]["site"], "u/train.py:44 validate")
+
+    def test_activations_that_outlive_one_step(self):
+        """The history has the end of one step. One pass leaves at most sixteen blocks at a line for each part that the
+        model has, a queue frees as much as it takes, and a few blocks are what variables hold."""
+        for parts, freed, left, verdict in ((4, 0, 6, "leak"), (40, 0, 6, "full"), (4, 6, 6, "full"),
+                                            (4, 0, 2, "full")):
+            s, at = Snapshot(), BASE + 100 * GIB
+            blocks = [*[(1, "a", WEIGHT)] * parts, *[(10, "a", INNER)] * 400]
+            for k in range(left):
+                s.event("alloc", 10, addr=s.at + sum(int(b[0]) for b in blocks) * MIB, frames=INNER)
+                blocks.append((10, "a", INNER))
+            for k in range(freed):
+                for action in ("free_requested", "free_completed"):
+                    s.event(action, 10, addr=at + (20 + k) * GIB)
+            for stack in (BACKWARD, BACKWARD, BACKWARD, ADAM, TRAIN):
+                for action in ("alloc", "free_requested", "free_completed"):
+                    s.event(action, 1, addr=at, frames=stack)
+            s.segment(*blocks)
+            s.oom(64, 10)
+            got = self.expect(s, verdict, 54)
+            self.assertEqual([g["site"] for g in got["growth"]], ["u/model.py:31 forward"] if verdict == "leak" else [])
+
+    def test_a_rise_from_mark_to_mark(self):
+        """What a step adds it adds after the least of that step, and the history begins where more is live."""
+        s, at, blocks = Snapshot(), BASE + 100 * GIB, [(10, "a", KEPT)] * 400
+        for k in range(8):
+            for action in ("free_requested", "free_completed"):
+                s.event(action, 100, addr=at + (50 + k) * GIB)
+        for step in range(5):
+            for stack in (FORWARD, FORWARD, ADAM):
+                for action in ("alloc", "free_requested", "free_completed"):
+                    s.event(action, 64, addr=at, frames=stack)
+            if step == 2:
+                s.event("alloc", 10, addr=s.at + 4000 * MIB, frames=KEPT)
+                blocks.append((10, "a", KEPT))
+        s.event("alloc", 1, addr=at, frames=FORWARD)
+        s.segment(*blocks, (1, "a", FORWARD))
+        s.oom(64, 10)
+        self.assertEqual(self.expect(s, "leak", 54)["growth"][0]["site"], "u/train.py:44 validate")
+
     def test_a_cache_that_is_full(self):
         """It gives up as much as it takes, and has done so for a while; before, it grew with each step."""
         for bound, verdict in ((150, "full"), (1000, "leak")):
