@@ -211,12 +211,13 @@ const struct evidence_holder *verdict_many(const struct evidence *e)
 	return many && most->count >= MANY_OF_EACH * count_weights(e) ? most : NULL;
 }
 
-/* What a line holds now: its growth counts whole steps only. */
+/* What a line holds now: its growth counts whole steps only. Where only live blocks have stacks, the holder without one
+ * is a part of what grows. */
 static uint64_t held_by(const struct evidence *e, const struct evidence_growth *g)
 {
 	for (unsigned i = 0; i < e->holder_count; i++)
 		if (evidence_same_site(e->holders[i].site, g->site))
-			return e->holders[i].bytes;
+			return max_u64(e->holders[i].bytes, g->live);
 	return g->live;
 }
 

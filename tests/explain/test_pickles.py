@@ -1077,6 +1077,19 @@ class Loops(Case):
             s.oom(64, 10)
             self.expect(s, verdict, 54)
 
+    def test_one_block_of_many_without_a_stack(self):
+        """With context="state" only live blocks have stacks. The request is as large as the one that has none, but that
+        is not all of the list."""
+        s, at = Snapshot(), BASE + 100 * GIB
+        for step in range(40):
+            s.event("alloc", 20, addr=s.at + step * 20 * MIB)
+            for action in ("alloc", "free_requested", "free_completed"):
+                s.event(action, 8, addr=at)
+            s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+        s.segment(*[(20, "a", KEPT)] * 39, (20, "a"))
+        s.oom(20, 10, frames=())
+        self.expect(s, "leak", 10)
+
     def test_a_history_of_two_steps(self):
         """Each leaves a block at a line that holds a hundred: too few for a trend, and enough. What gives one up for
         each that it makes is a queue; and what has made few more than the steps have may be warming up."""
