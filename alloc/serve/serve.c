@@ -223,6 +223,20 @@ static trz_addr find_in_views(trz_heap *h, const struct demand *d)
 	return find(h, d);
 }
 
+/* Pending memory becomes free only when a poll finds that its users are done. So the heap asks before it creates what
+ * the slack allows, if any is pending (docs/decisions/0027-pending-before-creating.md); borrowing asks anyway. */
+static trz_addr find_after_poll(trz_heap *h, const struct demand *d)
+{
+	if (d->kind != LARGE || counter_get(&h->counters.pending.current) == 0)
+		return 0;
+	heap_poll(h);
+	heap_lock(h);
+	heap_end_known_locked(h, d->lane->stream);
+	trz_addr address = fast_locked(h, d);
+	heap_unlock(h);
+	return address;
+}
+
 static NOINLINE trz_status find_or_grow(trz_heap *h, struct demand *d, trz_addr *out)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -233,7 +247,9 @@ static NOINLINE trz_status find_or_grow(trz_heap *h, struct demand *d, trz_addr 
 	*out = find(h, d);  /* another thread may have freed or grown meanwhile */
 	if (!*out && d->kind == LARGE)
 		*out = find_in_views(h, d);
-	if (!*out && (d->lane->captured || d->effort != EFFORT_CREATE) && borrow(h, d))
+	if (!*out && !d->lane->captured && d->effort == EFFORT_CREATE)
+		*out = find_after_poll(h, d);
+	else if (!*out && borrow(h, d))
 		*out = find(h, d);
 	if (*out)
 		return TRZ_OK;

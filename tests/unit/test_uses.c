@@ -61,6 +61,30 @@ static void test_a_free_waits_for_the_other_users(void **state)
 	}
 }
 
+/* Once the other users are done, the stream's next request gets the memory: the heap asks how far they are before it
+ * creates what the slack would allow. */
+static void test_a_request_finds_what_the_other_users_are_done_with(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(2), NULL);
+	trz_stream a = rig_stream(&r), b = rig_stream(&r);
+	rig_alloc(&r, GIB(1), a);
+	char *first = rig_alloc(&r, MIB(4), a), *p = first;
+	uint64_t creates = sim_calls(r.s, SIM_SLOT_create);
+	for (int i = 0; i < 4; i++) {
+		rig_order(&r, a, b);
+		assert_ok(trz_record_stream(r.heap, p, b));
+		rig_free(&r, p);
+		assert_int_equal(rig_stat(&r, "pending.current"), 1);
+		rig_sync(&r);
+		p = rig_alloc(&r, MIB(4), a);
+		assert_ptr_equal(p, first);
+	}
+	assert_int_equal(sim_calls(r.s, SIM_SLOT_create), creates);
+	rig_check(&r);
+	rig_close(&r);
+}
+
 /* Pending memory is active, in the pool of its size: a slot, a small block, a large block. */
 static void test_pending_memory_is_active_in_its_pool(void **state)
 {
@@ -212,6 +236,7 @@ int main(void)
 		cmocka_unit_test(test_null_arguments),
 		cmocka_unit_test(test_recording_what_is_not_ours),
 		cmocka_unit_test(test_a_free_waits_for_the_other_users),
+		cmocka_unit_test(test_a_request_finds_what_the_other_users_are_done_with),
 		cmocka_unit_test(test_pending_memory_is_active_in_its_pool),
 		cmocka_unit_test(test_a_full_device_waits_for_the_other_users),
 		cmocka_unit_test(test_recording_the_own_stream_changes_nothing),

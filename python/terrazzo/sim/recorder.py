@@ -374,8 +374,8 @@ class Recorder:
         self.first_blank_read = place(stack_here()[::-1])
         if is_news:
             print(f"terrazzo: {self.first_blank_read}: a read of {size} bytes from the device gives 0, as reads of "
-                  "up to 16 do here: kernels compute nothing (--scalars computed: what comes of what the host has sent; "
-                  "real: what lies there). The report counts them",
+                  "up to 16 do here: kernels compute nothing (--scalars computed: what comes of what the host has "
+                  "sent; real: what lies there). The report counts them",
                   file=sys.stderr, flush=True)
         self.write()
 
