@@ -2,6 +2,7 @@
 """--scalars computed: what comes of values that the host has sent is what a device would give; of others it is 0, and
 checks of them pass."""
 import torch
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 D = "cuda"
 state = torch.get_rng_state()
@@ -39,6 +40,21 @@ norm = torch.nn.BatchNorm1d(64, momentum=None, device=D)  # divides by the numbe
 for _ in range(3):
     norm(embedded[0])
 assert norm.num_batches_tracked.item() == 3
+
+# Layers that the backward pass computes again decide as they did, also beside a mode of the program's
+def layer(x):
+    return x.sin().exp() if (sent > 4).any() else x.sin()
+
+
+def policy(context, func, *args, **kwargs):
+    save = func == torch.ops.aten.exp.default
+    return CheckpointPolicy.MUST_SAVE if save else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+x = torch.randn(64, device=D, requires_grad=True)
+for options in ({"use_reentrant": True}, {"use_reentrant": False},
+                {"use_reentrant": False, "context_fn": lambda: create_selective_checkpoint_contexts(policy)}):
+    checkpoint(layer, x, **options).sum().backward()
 
 # What kernels would have computed
 noise = torch.randn(64, device=D)

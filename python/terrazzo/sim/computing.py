@@ -10,6 +10,7 @@ code changes is not seen, nor what other libraries do, nor threads that the prog
 
 inject/sitecustomize.py runs this file once the program has imported PyTorch.
 """
+import contextlib
 import ctypes
 import functools
 
@@ -279,18 +280,41 @@ def left_out(mode, function):
     return run
 
 
+class Again:
+    """Follows what a backward pass computes again. It is entered before `inner`, so that modes of the program's stay
+    above this one."""
+
+    def __init__(self, mode, inner):
+        self.mode, self.inner, self.entered = mode, inner, []
+
+    def __enter__(self):
+        contexts = contextlib.ExitStack()
+        if self.mode not in _get_current_dispatch_mode_stack():
+            contexts.enter_context(self.mode)
+        contexts.enter_context(self.inner)
+        self.entered.append(contexts)
+
+    def __exit__(self, *error):
+        return self.entered.pop().__exit__(*error)
+
+
 def followed_again(mode, checkpoint):
     """What backward passes compute again decides as it did at first."""
+    def contexts_of(context_fn):
+        first, again = context_fn()
+        return first, Again(mode, again)
+
     @functools.wraps(checkpoint)
     def run(function, *args, **kwargs):
         if torch.compiler.is_compiling():
             return checkpoint(function, *args, **kwargs)
+        if kwargs.get("use_reentrant") is False:
+            context_fn = kwargs.pop("context_fn", torch.utils.checkpoint.noop_context_fn)
+            return checkpoint(function, *args, context_fn=lambda: contexts_of(context_fn), **kwargs)
 
         @functools.wraps(function)
         def follow(*inputs, **named):
-            if mode in _get_current_dispatch_mode_stack():
-                return function(*inputs, **named)
-            with mode:
+            with Again(mode, contextlib.nullcontext()):
                 return function(*inputs, **named)
         return checkpoint(follow, *args, **kwargs)
     return run

@@ -21,7 +21,11 @@ def load(name, path):
 def follow(torch):
     load("terrazzo_recorder", os.path.join(SIM, "recorder.py")).record(torch)
     if os.environ.get("TERRAZZO_SIM_SCALARS") == "computed":
-        load("terrazzo_computing", os.path.join(SIM, "computing.py")).begin()
+        try:
+            load("terrazzo_computing", os.path.join(SIM, "computing.py")).begin()
+        except Exception as error:  # another version of PyTorch: the program must run all the same
+            print(f"terrazzo: --scalars computed cannot follow PyTorch {torch.__version__}, reads give 0: {error!r}",
+                  file=sys.stderr)
 
 
 startup = load("terrazzo_startup", os.path.join(os.path.dirname(SIM), "startup.py"))
