@@ -161,7 +161,7 @@ class Suite:
         """what comes of values that the host has sent is read, and decides the sizes of results"""
         for work in "now", "late":
             report = self.run(PROGRAMS / "computed.py", options=["--scalars=computed", f"--work={work}"])
-            expect("computed.py:29 <module>" in report["first_blank_read"], report["first_blank_read"])
+            expect("computed.py:32 <module>" in report["first_blank_read"], report["first_blank_read"])
 
     def libraries(self):
         """operations of every library run or are refused by name"""

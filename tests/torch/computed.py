@@ -25,6 +25,9 @@ pinned = torch.empty(5, dtype=torch.long).pin_memory()
 pinned.copy_(copied, non_blocking=True)
 torch.cuda.synchronize()
 assert pinned.tolist() == copied.tolist()
+moved = copied.to("cpu", non_blocking=True)
+torch.cuda.synchronize()
+assert moved.tolist() == copied.tolist()
 copied[0] = torch.multinomial(torch.ones(9, device=D), 1)[0]  # one value that is not known, and none of them is
 assert copied[1:2].item() == 0
 
@@ -64,6 +67,13 @@ torch.distributions.Normal(noise, noise.exp()).rsample()
 weight = torch.zeros(1024, 1024, device=D)  # too large to follow
 weight += 1
 assert weight[0, 0].item() == 0
+
+try:  # a result whose size is known still needs memory
+    torch.cuda.set_per_process_memory_fraction(1e-4)
+    torch.ones(1 << 22, dtype=torch.bool, device=D).nonzero()
+    raise SystemExit("no failure")
+except torch.OutOfMemoryError:
+    torch.cuda.set_per_process_memory_fraction(1.0)
 
 # Random integers are some, and leave the host's as they are
 assert torch.randint(5, 9, (100,), device=D).min().item() >= 5

@@ -77,6 +77,14 @@ class Operation:
         return list(tensors_in(given))
 
 
+def at_once(operation, args, kwargs):
+    """The arguments of a copy to the host that does not come later, when it would replace what is known."""
+    if operation.copies and not args[0].is_cuda:
+        return args[:2], {}
+    to_host = kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "cpu"
+    return args, {**kwargs, "non_blocking": False} if to_host else kwargs
+
+
 class Unknown(Exception):
     """A value that the host has not sent, or that is too large to follow."""
 
@@ -177,9 +185,14 @@ class Computing(TorchDispatchMode):
         kwargs = {name: with_tensors(value, self.on_host) for name, value in kwargs.items()}
         if kwargs.get("device") is not None:
             kwargs["device"] = torch.device("cpu")
-        if not operation.is_random:
-            return func(*args, **kwargs)
-        with torch.random.fork_rng(devices=[]):  # the program's own numbers stay as they are
+        try:
+            return self.draw(func, args, kwargs) if operation.is_random else func(*args, **kwargs)
+        except (RuntimeError, IndexError, ValueError) as error:  # what the host cannot compute, or no device could
+            raise Unknown from error
+
+    def draw(self, func, args, kwargs):
+        """Random numbers; the program's own stay as they are."""
+        with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(self.random)
             values = func(*args, **kwargs)
             self.random = torch.get_rng_state()
@@ -206,22 +219,25 @@ class Computing(TorchDispatchMode):
         return with_tensors(values, made)
 
     def follow(self, func, operation, args, kwargs, device):
-        result = has_run = None
         try:
             self.prepare(operation, args, kwargs)
             if operation.decides:
-                return self.make(self.compute(func, operation, args, kwargs), device)
-            result = self.read(func, args, kwargs) if operation.reads else func(*args, **kwargs)
-            has_run = True
+                values = self.compute(func, operation, args, kwargs)
+        except Unknown:
+            return self.leave(operation, args, kwargs, func(*args, **kwargs))
+        if operation.decides:
+            return self.make(values, device)
+        result = self.read(func, args, kwargs) if operation.reads else func(*args, **kwargs)
+        try:
             if not all(fits(tensor, tensor.numel() * tensor.itemsize) for tensor in tensors_in((result,))):
                 raise Unknown
             values = self.compute(func, operation, args, kwargs)
-            return result if operation.gives_arguments else self.take(result, values)
-        except (Unknown, NotImplementedError, RuntimeError, IndexError) as error:
-            if not has_run and not isinstance(error, Unknown) and not operation.decides:
-                raise  # the device's own
-        if not has_run:
-            result = func(*args, **kwargs)
+        except Unknown:
+            return self.leave(operation, args, kwargs, result)
+        return result if operation.gives_arguments else self.take(result, values)
+
+    def leave(self, operation, args, kwargs, result):
+        """The device's result, of which nothing is known."""
         changed = operation.changed(args, kwargs)
         self.forget(changed)
         if operation.if_unknown is not None and isinstance(result, torch.Tensor) and not changed:
@@ -242,14 +258,17 @@ class Computing(TorchDispatchMode):
         return numbers
 
     def is_captured(self, device):
+        if not torch.cuda.is_initialized():
+            return False
         stream = torch._C._cuda_getCurrentRawStream(torch.device(device).index or 0)
-        return torch.cuda.is_initialized() and self.driver.trz_lookalike_is_captured(ctypes.c_void_p(stream))
+        return self.driver.trz_lookalike_is_captured(ctypes.c_void_p(stream))
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         given = list(tensors_in((args, list(kwargs.values()))))
         device = next((tensor.device for tensor in given if tensor.is_cuda), None) or kwargs.get("device")
-        if not device or torch.device(device).type != "cuda" or not all(map(is_plain, given)):
+        if not device or torch.device(device).type != "cuda" or not all(map(is_plain, given)) or not isinstance(
+                func, torch._ops.OpOverload):
             return func(*args, **kwargs)
         operation = self.operation(func)
         if self.is_captured(device):
@@ -257,8 +276,8 @@ class Computing(TorchDispatchMode):
             return func(*args, **kwargs)
         if operation.takes_masks:
             args = args[0], self.without_masks(args[1]), *args[2:]
-        if operation.copies and not args[0].is_cuda:  # a copy that came later would replace what is known now
-            args = args[:2]
+        if operation.reads and all(tensor.untyped_storage()._cdata in self.known for tensor in given if tensor.is_cuda):
+            args, kwargs = at_once(operation, args, kwargs)
         return self.follow(func, operation, args, kwargs, device)
 
 
