@@ -53,6 +53,15 @@ class Snapshot:
         self.trace.append({"action": action, "addr": addr, "size": int(mib * MIB), "stream": stream, "frames":
                            list(frames), "time_us": self.time, "pool_id": pool, "compile_context": "N/A"})
 
+    def passes(self, mib, addr, frames=()):
+        """Memory that is allocated and freed at once."""
+        for action in ("alloc", "free_requested", "free_completed"):
+            self.event(action, mib, addr=addr, frames=frames)
+
+    def step_ends(self):
+        """As an optimizer's annotation tells it."""
+        self.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": self.time})
+
     def oom(self, mib, free, stream=0, frames=FORWARD, pool=(0, 0)):
         self.event("oom", mib, stream=stream, frames=frames, pool=pool)
         del self.trace[-1]["addr"]
@@ -636,8 +645,7 @@ class Loops(Case):
             s, held, mib, free = Snapshot(), [], 10, BASE + 100 * GIB
             s.segment((300, "a", WEIGHT))
             for step in range(48):
-                for action in ("alloc", "free_requested", "free_completed"):
-                    s.event(action, 2, addr=BASE + 80 * GIB, frames=TRAIN)
+                s.passes(2, BASE + 80 * GIB, TRAIN)
                 for old in ([] if kept else held[:]):
                     s.event("alloc", mib, addr=free, frames=CACHED)
                     for action in ("free_requested", "free_completed"):
@@ -645,8 +653,7 @@ class Loops(Case):
                     held[held.index(old)] = free
                     free += mib * MIB
                 for _ in range(4):
-                    for action in ("alloc", "free_requested", "free_completed"):
-                        s.event(action, 2, addr=BASE + 80 * GIB, frames=INNER)
+                    s.passes(2, BASE + 80 * GIB, INNER)
                 s.event("alloc", mib, addr=free, frames=CACHED)
                 held.append(free)
                 free += mib * MIB
@@ -689,14 +696,12 @@ class Loops(Case):
             s, blocks, at = Snapshot(), [(16, "a", WEIGHT)] * weights, BASE + 100 * GIB
             for step in range(120):
                 for k, stack in enumerate((TRAIN, *[FORWARD] * 4)):
-                    for action in ("alloc", "free_requested", "free_completed"):
-                        s.event(action, 2, addr=at + k * GIB, frames=stack)
+                    s.passes(2, at + k * GIB, stack)
                 for k in range(min(trained, 1 + step // 2)):
-                    for action in ("alloc", "free_requested", "free_completed"):
-                        s.event(action, 16, addr=at + k * GIB, frames=gradient)
+                    s.passes(16, at + k * GIB, gradient)
                 s.event("alloc", 16, addr=s.at + len(blocks) * 16 * MIB, frames=ADAM)
                 blocks.append((16, "a", ADAM))
-                s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+                s.step_ends()
             s.segment(*blocks)
             s.oom(64, 10)
             self.assertEqual(self.expect(s, verdict, 54)["growth"][0]["leak"], verdict == "leak")
@@ -706,8 +711,7 @@ class Loops(Case):
         s, blocks, at = Snapshot(), [], BASE + 100 * GIB
         for step in range(40):
             for k, stack in enumerate((TRAIN, *[FORWARD] * 5)):
-                for action in ("alloc", "free_requested", "free_completed"):
-                    s.event(action, 40, addr=at + k * GIB, frames=stack)
+                s.passes(40, at + k * GIB, stack)
             for _ in range(4):
                 s.event("alloc", 20, addr=s.at + len(blocks) * 20 * MIB, frames=WEIGHT)
                 blocks.append((20, "a", WEIGHT))
@@ -793,8 +797,7 @@ class Loops(Case):
                 last, held = fill == 4, []
                 for step in range(count if last else 40):
                     for k, stack in enumerate((TRAIN, INNER, INNER)):
-                        for action in ("alloc", "free_requested", "free_completed"):
-                            s.event(action, 60 if k else 1, addr=BASE + (100 + k) * GIB, frames=stack)
+                        s.passes(60 if k else 1, BASE + (100 + k) * GIB, stack)
                     held.append(BASE + int(step * mib * MIB) if last else BASE + 120 * GIB + step * MIB)
                     s.event("alloc", mib if last else 0.5, addr=held[-1], frames=KEPT)
                 for at in held if not last else ():
@@ -856,8 +859,7 @@ class Loops(Case):
             blocks.append((32, "a", frames))
 
         def pass_by(frames, at):
-            for action in ("alloc", "free_requested", "free_completed"):
-                s.event(action, 32, addr=at, frames=frames)
+            s.passes(32, at, frames)
 
         for _ in range(40):
             for k in range(6):
@@ -910,7 +912,7 @@ class Loops(Case):
                 s.event("free_requested", 64 if k else 1, addr=at + k * GIB)
                 s.event("free_completed", 64 if k else 1, addr=at + k * GIB)
             if marked:
-                s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+                s.step_ends()
             for _ in range(5 if step % 20 == 19 else 0):
                 for k in range(10):
                     s.event("alloc", 16, addr=at + k * GIB, frames=INNER)
@@ -958,9 +960,8 @@ class Loops(Case):
                 for _ in range(8):
                     s.event("alloc", 300, addr=s.at + len(blocks) * 300 * MIB, frames=frames)
                     blocks.append((300, "a", frames))
-                for action in ("alloc", "free_requested", "free_completed"):
-                    s.event(action, 100, addr=BASE + 90 * GIB, frames=ADAM)
-                s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+                s.passes(100, BASE + 90 * GIB, ADAM)
+                s.step_ends()
             s.event("alloc", 300, addr=s.at + len(blocks) * 300 * MIB, frames=frames)
             s.segment(*blocks, (300, "a", frames))
             s.oom(300, 10)
@@ -974,9 +975,8 @@ class Loops(Case):
                 s.event("alloc", 100, addr=s.at + len(blocks) * 100 * MIB, frames=INNER)
                 blocks.append((100, "a", INNER))
             for _ in range(steps):
-                for action in ("alloc", "free_requested", "free_completed"):
-                    s.event(action, 100, addr=BASE + 90 * GIB, frames=ADAM)
-                s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+                s.passes(100, BASE + 90 * GIB, ADAM)
+                s.step_ends()
         s.segment(*blocks)
         s.oom(300, 10)
         self.assertEqual(self.expect(s, "full", 290)["growth"], [])
@@ -987,8 +987,7 @@ class Loops(Case):
         s.segment((500, "a", ADAM))
         for step in range(20):
             for stack in (TRAIN, *[FORWARD] * 10, *[WORKSPACE] * (40 if step < 19 else 0)):
-                for action in ("alloc", "free_requested", "free_completed"):
-                    s.event(action, 8, addr=at, frames=stack)
+                s.passes(8, at, stack)
                 if stack == FORWARD:
                     s.event("alloc", 10, addr=s.at + len(blocks) * 10 * MIB, frames=INNER)
                     blocks.append((10, "a", INNER))
@@ -1005,9 +1004,8 @@ class Loops(Case):
                 s.event("alloc", mib, addr=s.at + len(blocks) * 20 * MIB, frames=stack)
                 blocks.append((20, "a", stack))
             for mib, stack in ((8, FORWARD), *[(20, BACKWARD)] * step, (8, WORKSPACE)):
-                for action in ("alloc", "free_requested", "free_completed"):
-                    s.event(action, mib, addr=at, frames=stack)
-            s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+                s.passes(mib, at, stack)
+            s.step_ends()
         s.segment(*blocks)
         s.oom(64, 10)
         self.expect(s, "full", 54)
@@ -1019,9 +1017,8 @@ class Loops(Case):
             for mib, stack in ((20, WEIGHT), (20, BACKWARD)):
                 s.event("alloc", mib, addr=s.at + len(blocks) * 20 * MIB, frames=stack)
                 blocks.append((20, "a", stack))
-            for action in ("alloc", "free_requested", "free_completed"):
-                s.event(action, 8, addr=at, frames=FORWARD)
-            s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+            s.passes(8, at, FORWARD)
+            s.step_ends()
         s.segment(*blocks)
         s.oom(64, 10)
         self.assertEqual([g["category"] for g in self.expect(s, "leak", 54)["growth"] if g["leak"]], ["gradients"])
@@ -1033,8 +1030,7 @@ class Loops(Case):
         s.segment((500, "a", ADAM))
         for step in range(40):
             for k, stack in enumerate((TRAIN, *[ADAM] * 6)):
-                for action in ("alloc", "free_requested", "free_completed"):
-                    s.event(action, 64 if k else 1, addr=at + k * GIB, frames=stack)
+                s.passes(64 if k else 1, at + k * GIB, stack)
             s.event("alloc", 16, addr=s.at + len(blocks) * 16 * MIB, frames=KEPT)
             blocks.append((16, "a", KEPT))
         s.segment(*blocks)
@@ -1050,8 +1046,7 @@ class Loops(Case):
             s.segment((500, "a", ADAM))
             for step in range(8):
                 for k, stack in enumerate((TRAIN, *[FORWARD] * 6)):
-                    for action in ("alloc", "free_requested", "free_completed"):
-                        s.event(action, 64 if k else 1, addr=at + k * GIB, frames=stack)
+                    s.passes(64 if k else 1, at + k * GIB, stack)
                 s.event("alloc", 4000 // before, addr=s.at + (128 + 4000 + 4000 // before * step) * MIB, frames=KEPT)
                 blocks.append((4000 // before, "a", KEPT))
             s.segment(*blocks)
@@ -1067,8 +1062,7 @@ class Loops(Case):
             s.segment((500, "a", ADAM))
             for step in range(12):
                 for k, stack in enumerate((TRAIN, *[FORWARD] * 6)):
-                    for action in ("alloc", "free_requested", "free_completed"):
-                        s.event(action, 64 if k else 1, addr=at + k * GIB, frames=stack)
+                    s.passes(64 if k else 1, at + k * GIB, stack)
                 mib = 10 + (13 * step + 10) % 20
                 s.event("alloc", mib, addr=s.at + held * MIB, frames=KEPT)
                 blocks.append((mib, "a", KEPT))
@@ -1083,9 +1077,8 @@ class Loops(Case):
         s, at = Snapshot(), BASE + 100 * GIB
         for step in range(40):
             s.event("alloc", 20, addr=s.at + step * 20 * MIB)
-            for action in ("alloc", "free_requested", "free_completed"):
-                s.event(action, 8, addr=at)
-            s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+            s.passes(8, at)
+            s.step_ends()
         s.segment(*[(20, "a", KEPT)] * 39, (20, "a"))
         s.oom(20, 10, frames=())
         self.expect(s, "leak", 10)
@@ -1107,8 +1100,7 @@ class Loops(Case):
                 for action in ("free_requested", "free_completed") if bounded else ():
                     s.event(action, mib, addr=at + (20 + step) * GIB)
                 if step < 3:
-                    s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0,
-                                    "time_us": s.time})
+                    s.step_ends()
             s.segment(*blocks)
             s.oom(64, 10)
             got = self.expect(s, verdict, 54)
@@ -1146,8 +1138,7 @@ class Loops(Case):
                 for action in ("free_requested", "free_completed"):
                     s.event(action, 10, addr=at + (20 + k) * GIB)
             for stack in (BACKWARD, BACKWARD, BACKWARD, ADAM, TRAIN):
-                for action in ("alloc", "free_requested", "free_completed"):
-                    s.event(action, 1, addr=at, frames=stack)
+                s.passes(1, at, stack)
             s.segment(*blocks)
             s.oom(64, 10)
             got = self.expect(s, verdict, 54)
@@ -1161,8 +1152,7 @@ class Loops(Case):
                 s.event(action, 100, addr=at + (50 + k) * GIB)
         for step in range(5):
             for stack in (FORWARD, FORWARD, ADAM):
-                for action in ("alloc", "free_requested", "free_completed"):
-                    s.event(action, 64, addr=at, frames=stack)
+                s.passes(64, at, stack)
             if step == 2:
                 s.event("alloc", 10, addr=s.at + 4000 * MIB, frames=KEPT)
                 blocks.append((10, "a", KEPT))
@@ -1177,8 +1167,7 @@ class Loops(Case):
             s, at, held, made = Snapshot(), BASE + 100 * GIB, [], BASE + 200 * GIB
             for step in range(200):
                 for k, stack in enumerate((TRAIN, *[FORWARD] * 5)):
-                    for action in ("alloc", "free_requested", "free_completed"):
-                        s.event(action, 64 if k else 1, addr=at + k * GIB, frames=stack)
+                    s.passes(64 if k else 1, at + k * GIB, stack)
                 s.event("alloc", 20, addr=made, frames=KEPT)
                 held.append(made)
                 made += 20 * MIB
@@ -1186,7 +1175,7 @@ class Loops(Case):
                     for action in ("free_requested", "free_completed"):
                         s.event(action, 20, addr=held[0])
                     del held[0]
-                s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+                s.step_ends()
             s.at = held[0]
             s.segment(*[(20, "a", KEPT)] * len(held))
             s.oom(1000, 10, frames=FORWARD)
@@ -1204,9 +1193,8 @@ class Loops(Case):
                 blocks.append((60, "a", KEPT))
                 for action in ("free_requested", "free_completed") if bounded else ():
                     s.event(action, 60, addr=at + (20 + step) * GIB)
-                for action in ("alloc", "free_requested", "free_completed"):
-                    s.event(action, 64, addr=at, frames=ADAM)
-                s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+                s.passes(64, at, ADAM)
+                s.step_ends()
             s.event("alloc", 1, addr=at, frames=FORWARD)
             s.segment(*blocks, (1, "a", FORWARD))
             s.oom(64, 10)
@@ -1219,14 +1207,13 @@ class Loops(Case):
                                               (50, 100, False, "full"), (200, 2500, False, "full")):
             s, at, blocks = Snapshot(), BASE + 100 * GIB, [(10, "a", KEPT)] * held
             for step in range(6):
-                for action in ("alloc", "free_requested", "free_completed"):
-                    s.event(action, 64, addr=at, frames=FORWARD)
+                s.passes(64, at, FORWARD)
                 if step == 1:
                     s.event("alloc", 10, addr=s.at + held * 10 * MIB, frames=KEPT)
                     blocks.append((10, "a", KEPT))
                     for action in ("free_requested", "free_completed") if bounded else ():
                         s.event(action, 10, addr=at + GIB)
-                s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+                s.step_ends()
             s.event("alloc", 1, addr=at, frames=FORWARD)
             s.segment(*blocks, (other, "a", TRAIN), (1, "a", FORWARD))
             s.oom(64, 10)
@@ -1245,9 +1232,8 @@ class Loops(Case):
             for k in range(4 + step):
                 for action in ("free_requested", "free_completed"):
                     s.event(action, 10, addr=at + k * GIB)
-            for action in ("alloc", "free_requested", "free_completed"):
-                s.event(action, 10, addr=at, frames=ADAM)
-            s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+            s.passes(10, at, ADAM)
+            s.step_ends()
         for k in range(80):
             s.event("alloc", 10, addr=s.at + (32 + 10 * k) * MIB, frames=INNER)
         s.segment((32, "a", INNER), *[(10, "a", INNER)] * 80)
@@ -1293,8 +1279,7 @@ class Loops(Case):
 
             def pass_by(*sizes):
                 for mib in sizes:
-                    for action in ("alloc", "free_requested", "free_completed"):
-                        s.event(action, mib, addr=BASE)
+                    s.passes(mib, BASE)
 
             s.segment((3, "f"), (1, "a"))
             for _ in range(24):
@@ -1553,8 +1538,7 @@ class SnapshotAndText(Case):
                 if kept:
                     s.event("alloc", 32, addr=BASE + step * 32 * MIB, frames=KEPT)
                 for k, stack in enumerate((TRAIN, INNER, INNER)):
-                    for action in ("alloc", "free_requested", "free_completed"):
-                        s.event(action, 8, addr=BASE + (50 + k) * GIB, frames=stack)
+                    s.passes(8, BASE + (50 + k) * GIB, stack)
             for got in self.both(s, "64.00 MiB", "10.00 MiB", "", "7.90 GiB"):
                 self.assertEqual(got["verdict"], verdict)
                 self.assertNotIn("ranks", got)
@@ -1563,8 +1547,7 @@ class SnapshotAndText(Case):
         """It had hardly any activations: the traceback tells that one was asked for, as without the snapshot."""
         s = Snapshot()
         s.segment((500, "a", WEIGHT))
-        for action in ("alloc", "free_requested", "free_completed"):
-            s.event(action, 8, addr=BASE + 50 * GIB, frames=FORWARD)
+        s.passes(8, BASE + 50 * GIB, FORWARD)
         path, log = self.save(s.contents()), self.folder / "train.log"
         log.write_text("Traceback (most recent call last):\n" + "".join(
             f'  File "{one["filename"]}", line {one["line"]}, in {one["name"]}\n' for one in reversed(FORWARD)) +
