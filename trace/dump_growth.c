@@ -46,9 +46,6 @@ enum { MATTERS = 20, SLOWER = 4 };
  * that time has made about as much as any other. */
 enum { NEWEST = 4, OLD = 8 };
 
-/* One pass through a model leaves at most so many blocks of a line for each of its parts. */
-enum { OF_A_PART = 16 };
-
 /* Allocations without a stack are told apart by size, in so many classes. */
 enum { SIZES = 4096 };
 
@@ -511,13 +508,6 @@ static bool may_be_part(const struct play *p, const struct dump_block *b)
 	return !models || b->stack == 0 || dump_category(p->d, b->stack) == CATEGORY_WEIGHTS;
 }
 
-static trz_status count_one(struct trace_map *counts, uint64_t key, uint32_t *count)
-{
-	*count = 0;
-	map_get(counts, key, count);
-	return map_set(counts, key, ++*count);
-}
-
 /* A key for a block's site and size. */
 static uint64_t kind_of(struct play *p, const struct dump_block *b)
 {
@@ -531,7 +521,7 @@ static trz_status count_kinds(struct play *p, const struct dump_moment *m, struc
 	uint32_t count;
 	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++)
 		if (m->blocks[i].state == DUMP_HELD && is_of_loop(p, &m->blocks[i]))
-			status = count_one(kinds, kind_of(p, &m->blocks[i]), &count);
+			status = map_count(kinds, kind_of(p, &m->blocks[i]), &count);
 	return status;
 }
 
@@ -544,7 +534,7 @@ static trz_status count_kept(struct play *p, const struct dump_moment *m, const 
 	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++) {
 		const struct dump_block *b = &m->blocks[i];
 		if (b->state == DUMP_HELD && is_of_loop(p, b) && (!site || site_at(p, b->stack, bytes_of(b)) == site))
-			status = count_one(kept, b->size, &count);
+			status = map_count(kept, b->size, &count);
 	}
 	return status;
 }
@@ -571,7 +561,7 @@ static trz_status parts_alike(struct play *p, const struct dump_moment *m, uint6
 		uint32_t count = 0;
 		if (!may_be_part(p, b) || (b->stack == 0 ? is_kept(&kept, b->size) : is_kept(&kinds, kind_of(p, b))))
 			continue;
-		status = count_one(&counts, kind_of(p, b), &count);
+		status = map_count(&counts, kind_of(p, b), &count);
 		*most = max_u64(*most, count);
 	}
 	map_free(&kinds);
@@ -600,7 +590,7 @@ static trz_status look_for_one_pass(struct play *p, const struct dump_moment *m,
 			held = max_u64(held, p->sites[found[i].site].count);
 	}
 	trz_status status = parts_alike(p, m, &alike);
-	*one = status == TRZ_OK && held <= OF_A_PART * alike &&
+	*one = status == TRZ_OK && held <= DUMP_OF_A_PART * alike &&
 	       leaks_may_be_one_pass(leaks_steps(p->leaks), allocations, alike);
 	return status;
 }

@@ -24,7 +24,6 @@ enum {
 	TOGETHER = 4,              /* and that all of them do */
 	SELDOM_TIMES = 64,         /* as much as all steps leave a line holds, at least, that leaks in few of them, */
 	SELDOM_PART = 2,           /* and the part of what is live that it holds */
-	OF_A_PART = 16,            /* blocks that one pass through a model leaves at a line for each part, at most */
 	PART_BYTES = 32 << 10,     /* smaller blocks, such as norms' weights, are no parts */
 	VARIABLES = 4,             /* fewer blocks may be what variables hold until the loop sets them anew */
 	LATE = 8,                  /* the newest such part of the steps shows whether the heap goes on growing, */
@@ -203,7 +202,7 @@ static bool is_over(const struct search *s, const struct line *line)
  * need, as where optimizers step within its backward pass. */
 static bool outlives(const struct search *s, const struct line *line)
 {
-	return line->count > 0 && is_over(s, line) && line->held_count > OF_A_PART * max_u64(s->alike, 1);
+	return line->count > 0 && is_over(s, line) && line->held_count > DUMP_OF_A_PART * max_u64(s->alike, 1);
 }
 
 static bool leaks(const struct search *s, const struct line *line, const struct evidence *e)
@@ -331,15 +330,14 @@ static trz_status count_alike(struct search *s, const struct dump_moment *m)
 	trz_status status = TRZ_OK;
 	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++) {
 		const struct dump_block *b = &m->blocks[i];
-		uint32_t count = 0;
+		uint32_t count;
 		bool part = b->stack == 0 || category_of(s, b->stack) == CATEGORY_WEIGHTS;
 		if (b->state != DUMP_HELD || b->size < PART_BYTES || !part)
 			continue;
 		struct line *line = line_of(s, b->stack);
 		uint64_t key = prng_mix(b->size ^ prng_mix(line ? (uint64_t)(line - s->lines) + 1 : 0));
-		map_get(&counts, key, &count);
-		status = map_set(&counts, key, count + 1);
-		s->alike = max_u64(s->alike, count + 1);
+		status = map_count(&counts, key, &count);
+		s->alike = max_u64(s->alike, count);
 	}
 	map_free(&counts);
 	return status;

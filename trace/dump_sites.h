@@ -35,7 +35,8 @@ bool dump_is_of_file(const struct dump *d, uint32_t stack);
 /* call_is_of_program */
 bool dump_is_of_program(const struct dump *d, uint32_t stack);
 
-/* call_is_of_model */
+/* call_is_of_model. One pass through a model leaves at most DUMP_OF_A_PART blocks of a line for each of its parts. */
+enum { DUMP_OF_A_PART = 16 };
 bool dump_is_of_model(const struct dump *d, uint32_t stack);
 
 /* call_has_python, call_is_in_own_loop, call_gradients, call_optimizer */

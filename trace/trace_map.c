@@ -61,6 +61,13 @@ bool map_get(const struct trace_map *map, uint64_t key, uint32_t *value)
 	return slot->used;
 }
 
+trz_status map_count(struct trace_map *map, uint64_t key, uint32_t *count)
+{
+	*count = 0;
+	map_get(map, key, count);
+	return map_set(map, key, ++*count);
+}
+
 void map_remove(struct trace_map *map, uint64_t key)
 {
 	if (map->count == 0)

@@ -25,6 +25,8 @@ struct trace_map {
 
 /* Sets key to value. Errors: HOST_MEMORY. */
 trz_status map_set(struct trace_map *map, uint64_t key, uint32_t value);
+/* Adds one to the key's number, which begins at 0, and tells it. Errors: HOST_MEMORY. */
+trz_status map_count(struct trace_map *map, uint64_t key, uint32_t *count);
 bool map_get(const struct trace_map *map, uint64_t key, uint32_t *value);
 void map_remove(struct trace_map *map, uint64_t key);
 void map_free(struct trace_map *map);
