@@ -104,20 +104,25 @@ static size_t number_bytes(int type)
 	return type & OF_DOUBLES ? 16 : 8;
 }
 
+static size_t at_least_none(long long count)
+{
+	return count > 0 ? (size_t)count : 0;
+}
+
 static size_t bytes_of(int rank, const int *n, int type, int batch)
 {
-	size_t elements = batch > 0 ? (size_t)batch : 0;
+	size_t bytes = number_bytes(type) * at_least_none(batch);
 	for (int i = 0; i < rank; i++)
-		elements *= n[i] > 0 ? (size_t)n[i] : 0;
-	return elements * number_bytes(type);
+		bytes *= at_least_none(n[i]);
+	return bytes;
 }
 
 static size_t bytes_of_many(int rank, const long long *n, size_t number, long long batch)
 {
-	size_t elements = batch > 0 ? (size_t)batch : 0;
+	size_t bytes = number * at_least_none(batch);
 	for (int i = 0; i < rank; i++)
-		elements *= n[i] > 0 ? (size_t)n[i] : 0;
-	return elements * number;
+		bytes *= at_least_none(n[i]);
+	return bytes;
 }
 
 static int tell(size_t bytes, size_t *told)
