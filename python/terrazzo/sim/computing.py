@@ -30,6 +30,14 @@ def is_plain(tensor):
     return type(tensor).__torch_dispatch__ is NO_SUBCLASS and tensor.layout is torch.strided
 
 
+def bytes_of(tensor):
+    return tensor.numel() * tensor.itemsize
+
+
+def is_whole(tensor):
+    return tensor.is_contiguous() and bytes_of(tensor) == tensor.untyped_storage().nbytes()
+
+
 def fits(tensor, size):
     is_real = tensor.dtype.is_floating_point or tensor.dtype.is_complex
     return size <= (FLOAT_BYTES if is_real else INTEGER_BYTES)
@@ -118,7 +126,7 @@ class Computing(TorchDispatchMode):
         if tensor.numel() > ELEMENTS or tensor.is_conj() or tensor.is_neg():
             raise Unknown
         if not tensor.is_cuda:
-            if not fits(tensor, tensor.numel() * tensor.itemsize):
+            if not fits(tensor, bytes_of(tensor)):
                 raise Unknown
             return tensor
         storage = tensor.untyped_storage()
@@ -168,7 +176,7 @@ class Computing(TorchDispatchMode):
     # ---- operations ----
 
     def prepare(self, operation, args, kwargs):
-        """Finds whether all that the operation takes is known; Unknown if not."""
+        """The arguments on the host; Unknown unless all of them are known."""
         if not operation.can_be_computed:
             raise Unknown
         if operation.overwrites and args[0].is_cuda and is_whole(args[0]):
@@ -176,15 +184,13 @@ class Computing(TorchDispatchMode):
                 self.on_host(tensor)
             self.forget(args[:1])
             self.learn(args[0], torch.zeros((), dtype=args[0].dtype))
-        for tensor in tensors_in((args, list(kwargs.values()))):
-            self.on_host(tensor)
-
-    def compute(self, func, operation, args, kwargs):
-        """What the operation gives on the host. It changes there what it changes on the device."""
-        args = with_tensors(args, self.on_host)
         kwargs = {name: with_tensors(value, self.on_host) for name, value in kwargs.items()}
         if kwargs.get("device") is not None:
             kwargs["device"] = torch.device("cpu")
+        return with_tensors(args, self.on_host), kwargs
+
+    def compute(self, func, operation, args, kwargs):
+        """What the operation gives on the host. It changes there what it changes on the device."""
         try:
             return self.draw(func, args, kwargs) if operation.is_random else func(*args, **kwargs)
         except (RuntimeError, IndexError, ValueError) as error:  # what the host cannot compute, or no device could
@@ -220,18 +226,18 @@ class Computing(TorchDispatchMode):
 
     def follow(self, func, operation, args, kwargs, device):
         try:
-            self.prepare(operation, args, kwargs)
+            given = self.prepare(operation, args, kwargs)
             if operation.decides:
-                values = self.compute(func, operation, args, kwargs)
+                values = self.compute(func, operation, *given)
         except Unknown:
             return self.leave(operation, args, kwargs, func(*args, **kwargs))
         if operation.decides:
             return self.make(values, device)
         result = self.read(func, args, kwargs) if operation.reads else func(*args, **kwargs)
         try:
-            if not all(fits(tensor, tensor.numel() * tensor.itemsize) for tensor in tensors_in((result,))):
+            if not all(fits(tensor, bytes_of(tensor)) for tensor in tensors_in((result,))):
                 raise Unknown
-            values = self.compute(func, operation, args, kwargs)
+            values = self.compute(func, operation, *given)
         except Unknown:
             return self.leave(operation, args, kwargs, result)
         return result if operation.gives_arguments else self.take(result, values)
@@ -279,10 +285,6 @@ class Computing(TorchDispatchMode):
         if operation.reads and all(tensor.untyped_storage()._cdata in self.known for tensor in given if tensor.is_cuda):
             args, kwargs = at_once(operation, args, kwargs)
         return self.follow(func, operation, args, kwargs, device)
-
-
-def is_whole(tensor):
-    return tensor.is_contiguous() and tensor.numel() * tensor.itemsize == tensor.untyped_storage().nbytes()
 
 
 # ---- backward passes ----
