@@ -29,7 +29,8 @@ def run(env, name, allocator):
     """The report of one run; if there is none, a text that says why."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.json"
-        command = [CLI, "sim", f"--env={env}", "--memory=80GiB", f"--allocator={allocator}", f"--json={file}", "--",
+        command = [CLI, "sim", f"--env={env}", "--memory=80GiB", f"--allocator={allocator}", f"--json={file}",
+                   "--scalars=zero", "--",  # as on the reference's device
                    "python", str(FOLDER / "run_program.py"), name]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if done.returncode or not file.exists():

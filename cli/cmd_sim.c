@@ -54,8 +54,8 @@ static const struct argp_option options[] = {
 	{ "schedule", OPTION_SCHEDULE, "NAME", 0, "which stream runs next: random (the default), fifo, lifo, starve", 0 },
 	{ "costs", OPTION_COSTS, "TABLE", 0,
 	  "cost table of driver calls: a shipped one or a file (" SIM_DEFAULT_COSTS ")", 0 },
-	{ "scalars", OPTION_SCALARS, "WHAT", 0, "short reads from the device give zero (the default), "
-	  "real bytes, or what comes of what the host has sent, computed by PyTorch", 0 },
+	{ "scalars", OPTION_SCALARS, "WHAT", 0, "short reads from the device give what PyTorch makes of what the "
+	  "host has sent, computed on the host (the default), zero, or real bytes", 0 },
 	{ "collective-bytes", OPTION_COLLECTIVE_BYTES, "SIZE", 0,
 	  "collectives of up to this many bytes a rank move real bytes (1MiB)", 0 },
 	{ "nccl-memory", OPTION_NCCL_MEMORY, "WHETHER", 0,
@@ -243,7 +243,7 @@ static error_t parse_rank_option(int key, char *arg, struct argp_state *state)
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
-	static const char *const scalars[] = { "zero", "real", "computed", NULL };
+	static const char *const scalars[] = { "computed", "zero", "real", NULL };
 	static const char *const works[] = { "now", "late", NULL };
 	static const char *const allocators[] = { "native", "expandable", NULL };
 	struct sim_command *c = state->input;

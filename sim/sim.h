@@ -482,4 +482,7 @@ unsigned sim_processes(sim *s, int device, struct sim_process *out, unsigned roo
 /* Reads device memory as a debugger would, regardless of streams; false: part of it is not mapped. */
 bool sim_peek(sim *s, trz_addr address, void *to, uint64_t size);
 
+/* Writes it in the same way. Part of it may have been written if the rest is not mapped. */
+bool sim_poke(sim *s, trz_addr address, const void *from, uint64_t size);
+
 #endif

@@ -719,3 +719,20 @@ bool sim_peek(sim *s, trz_addr address, void *to, uint64_t size)
 	sim_leave(&call);
 	return seen;
 }
+
+bool sim_poke(sim *s, trz_addr address, const void *from, uint64_t size)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	uint64_t done = 0, inside;
+	for (const struct sim_mapping *m; done < size && (m = sim_mapping_at(s, address + done));) {
+		sim_stamps_settle(s, m->phys);
+		inside = address + done - m->address;
+		uint64_t bytes = min_u64(size - done, m->phys->size - inside);
+		ssize_t put = sim_file_write(s->memory_fd, (const char *)from + done, bytes, m->phys->offset + inside);
+		if (put <= 0)
+			break;
+		done += (uint64_t)put;
+	}
+	sim_leave(&call);
+	return done == size;
+}

@@ -4,7 +4,6 @@
  */
 #include "driver_lookalike.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,7 +41,7 @@ static bool is_whole(uint64_t address, uint64_t size)
 	return !sim_peek(look.sim, address, &byte, sizeof byte);  /* else it lies between allocations of a chunk */
 }
 
-static bool is_captured(trz_context context, void *stream)
+bool look_is_captured(trz_context context, void *stream)
 {
 	trz_capture_status status = TRZ_CAPTURE_NONE;
 	uint64_t id;
@@ -50,71 +49,13 @@ static bool is_captured(trz_context context, void *stream)
 	       status != TRZ_CAPTURE_NONE;
 }
 
-/* ---- what a short read may give ------------------------------------------------------------ */
-
-/* Ranges that the host has sent since the last work: they hold no computed result. So a program that sends sizes and
- * reads them back, as gathering among processes does, gets its sizes. */
-static struct sent {
-	pthread_mutex_t lock;
-	uint64_t work;               /* the amount of work after which the ranges were sent */
-	unsigned count;              /* ranges ever noted; the newest are kept */
-	struct sent_range {
-		uint64_t start, end;
-	} ranges[64];
-} sent = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-enum { SENT_RANGES = sizeof sent.ranges / sizeof sent.ranges[0] };
-
-/* With the lock. A launch may have overwritten what was sent before it. */
-static void forget_what_work_may_change(void)
-{
-	uint64_t work = __atomic_load_n(&look_live.kernels, __ATOMIC_RELAXED) +
-	                __atomic_load_n(&look_live.library_calls, __ATOMIC_RELAXED) +
-	                __atomic_load_n(&look_live.graph_launches, __ATOMIC_RELAXED);
-	if (work != sent.work)
-		memset(sent.ranges, 0, sizeof sent.ranges);
-	sent.work = work;
-}
-
-static bool is_sent(uint64_t start, uint64_t size)
-{
-	bool found = false;
-	pthread_mutex_lock(&sent.lock);
-	forget_what_work_may_change();
-	for (unsigned i = 0; i < SENT_RANGES; i++)
-		found |= sent.ranges[i].start <= start && start + size <= sent.ranges[i].end;
-	pthread_mutex_unlock(&sent.lock);
-	return found;
-}
-
-/* Notes a copy to the device; `known`: its bytes come from the host. */
-static void note_sent(uint64_t start, uint64_t size, bool known)
-{
-	pthread_mutex_lock(&sent.lock);
-	forget_what_work_may_change();
-	for (unsigned i = 0; i < SENT_RANGES; i++)
-		if (sent.ranges[i].start < start + size && start < sent.ranges[i].end)
-			sent.ranges[i] = (struct sent_range){0};
-	if (known)
-		sent.ranges[sent.count++ % SENT_RANGES] = (struct sent_range){start, start + size};
-	pthread_mutex_unlock(&sent.lock);
-}
-
-bool trz_lookalike_is_known(uint64_t address, uint64_t size)
-{
-	return is_sent(address, size);
-}
-
-void trz_lookalike_note_known(uint64_t address, uint64_t size, bool known)
-{
-	note_sent(address, size, known);
-}
+/* ---- reads ------------------------------------------------------------ */
 
 /* Waits for the stream's collectives: what they bring is known only then. A program that reads a scalar waits for it
  * anyway, if not always in the call that begins the read. */
 static trz_status await_ranks(trz_context context, void *stream)
 {
-	if (!__atomic_load_n(&look.has_met, __ATOMIC_RELAXED) || is_captured(context, stream))
+	if (!__atomic_load_n(&look.has_met, __ATOMIC_RELAXED) || look_is_captured(context, stream))
 		return TRZ_OK;
 	return sim_stream_sync(look.sim, context, stream);
 }
@@ -125,14 +66,32 @@ static trz_status enqueue_real(trz_context context, void *stream, const struct l
 	               : sim_copy(look.sim, context, stream, p->to, p->from, p->size);
 }
 
+/* Gives a short read the answer in the place of what lies there. */
+static trz_status enqueue_answer(trz_context context, void *stream, const struct look_piece *p, uint64_t answer)
+{
+	uint64_t *kept = calloc(2, sizeof *kept);  /* as large as the largest short read */
+	if (!kept)
+		return TRZ_ERROR_HOST_MEMORY;
+	*kept = answer;
+	trz_status status = sim_copy(look.sim, context, stream, p->to, (uintptr_t)kept, p->size);
+	if (status == TRZ_OK)
+		status = sim_host(look.sim, context, stream, free, kept);
+	else
+		free(kept);
+	return status;
+}
+
 static trz_status enqueue_to_host(trz_context context, void *stream, const struct look_piece *p)
 {
+	uint64_t answer;
 	bool scalar = p->whole <= scalar_most && !look.real_scalars;
 	trz_status status = scalar ? await_ranks(context, stream) : TRZ_OK;
 	if (status != TRZ_OK)
 		return status;
-	/* Captured work happens later, after other work. */
-	if (!scalar || (is_sent(p->from, p->size) && !is_captured(context, stream)))
+	bool captured = scalar && look_is_captured(context, stream);  /* such work happens later, after other work */
+	if (scalar && !captured && look_answer(&answer))
+		return enqueue_answer(context, stream, p, answer);
+	if (!scalar || (!captured && look_is_known(p->from, p->size)))
 		return enqueue_real(context, stream, p);
 	look_blank_read(p->size);
 	return sim_copy_blank(look.sim, context, stream, p->to, p->from, p->size);
@@ -147,8 +106,8 @@ static void note_later(void *argument)
 {
 	struct later l = *(struct later *)argument;
 	free(argument);
-	if (is_sent(l.from, l.size))
-		note_sent(l.to, l.size, true);
+	if (look_is_known(l.from, l.size))
+		look_note_known(l.to, l.size, true);
 }
 
 static trz_status enqueue_note(trz_context context, void *stream, const struct look_piece *p)
@@ -170,8 +129,8 @@ static trz_status enqueue(trz_context context, void *stream, const struct look_p
 	__atomic_fetch_add(&look_live.copied_bytes, p->size, __ATOMIC_RELAXED);
 	if (from_device && !sim_is_device(look.sim, p->to))
 		return enqueue_to_host(context, stream, p);
-	bool captured = is_captured(context, stream), known = !from_device || is_sent(p->from, p->size);
-	note_sent(p->to, p->size, known && !captured);
+	bool captured = look_is_captured(context, stream), known = !from_device || look_is_known(p->from, p->size);
+	look_note_known(p->to, p->size, known && !captured);
 	trz_status status = enqueue_real(context, stream, p);
 	bool may_come = __atomic_load_n(&look.has_met, __ATOMIC_RELAXED) && p->size <= NOTED_MOST && !known && !captured;
 	return status == TRZ_OK && may_come ? enqueue_note(context, stream, p) : status;
@@ -207,7 +166,7 @@ cuda_result look_copy_piece(const struct look_piece *p, void *stream, bool wait)
 	LOOK_NEED(is_whole(p->to, p->size) && is_whole(p->from, p->size), INVALID_VALUE);
 	bool late = look.work == LOOK_LATE, stage = false, waits = wait || is_pageable(p->to);
 	look_note_work(context, stream);
-	if (!wait && late && !is_captured(context, stream)) {
+	if (!wait && late && !look_is_captured(context, stream)) {
 		stage = is_pageable(p->from) && p->size <= staged_most && !is_pageable(p->to);
 		wait = !stage && (is_pageable(p->to) || is_pageable(p->from));
 	}
@@ -216,7 +175,7 @@ cuda_result look_copy_piece(const struct look_piece *p, void *stream, bool wait)
 		status = sim_stream_sync(look.sim, context, stream);
 	else if (status == TRZ_OK)
 		look_progress();
-	if (status == TRZ_OK && waits && !is_captured(context, stream))
+	if (status == TRZ_OK && waits && !look_is_captured(context, stream))
 		look_note(SIM_RECORDED_STREAM_SYNC, context, stream, 0);
 	return look_result(status);
 }

@@ -229,6 +229,7 @@ cuda_result cuStreamBeginCapture_v2(void *stream, int mode)
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	bool begun = look_note_begin();
+	__atomic_store_n(&look.has_captured, true, __ATOMIC_RELAXED);
 	cuda_result result = look_result(sim_capture_begin(look.sim, context, stream, (trz_capture_mode)mode));
 	bool happened = begun && result == TRZ_CUDA_SUCCESS;
 	uint64_t capture = happened ? sim_capture_of(look.sim, context, stream) : 0;

@@ -37,6 +37,7 @@ struct look_machine {
 	bool memory_needs_context;   /* create, map and the like are refused in a thread without a current context */
 	bool violated;               /* set atomically */
 	bool told;                   /* set atomically: the next violation has been told in full already */
+	bool has_captured;           /* set atomically: a capture has begun */
 	bool has_met;                /* set atomically: has met other ranks in a collective */
 	uint64_t kernel_ns, overhead_bytes, capacity_bytes, seed;
 	uint64_t collective_bytes;   /* collectives of up to this many bytes a rank move real bytes */
@@ -158,7 +159,15 @@ void look_note_request(enum sim_recorded_kind kind, int device, trz_context cont
 /* Notes that work is about to be enqueued on the stream. */
 void look_note_work(trz_context context, void *stream);
 
-/* driver_copy.c: a row of `size` bytes; the program copies `whole` bytes in one call. */
+/* driver_known.c: whether a short read may give what lies there, or what else it gives. */
+bool look_is_known(uint64_t start, uint64_t size);
+/* Notes a copy to the device; `known`: its bytes come from the host. */
+void look_note_known(uint64_t start, uint64_t size, bool known);
+bool look_answer(uint64_t *answer);
+
+/* driver_copy.c */
+bool look_is_captured(trz_context context, void *stream);
+/* A row of `size` bytes; the program copies `whole` bytes in one call. */
 struct look_piece {
 	uint64_t to, from, size, whole;
 	bool peer;                   /* the call names the device of each side */

@@ -181,7 +181,7 @@ static sim_config read_config(int *opened)
 	look.all_devices = (int)read_number("TERRAZZO_SIM_DEVICES", 1, LOOK_DEVICES);
 	look.node = (int)read_number("TERRAZZO_SIM_NODE", 0, LOOK_NODES - 1);
 	look.work = (enum look_work)read_choice("TERRAZZO_SIM_WORK", "now|late|blocked");
-	look.real_scalars = read_choice("TERRAZZO_SIM_SCALARS", "zero|real|computed") == 1;
+	look.real_scalars = read_choice("TERRAZZO_SIM_SCALARS", "computed|zero|real") == 2;
 	look.abort_on_violation = read_choice("TERRAZZO_SIM_VIOLATIONS", "abort|count") == 0;
 	look.nccl_memory = read_choice("TERRAZZO_SIM_NCCL_MEMORY", "yes|no") == 0;
 	look.collective_bytes = read_bytes("TERRAZZO_SIM_COLLECTIVE_BYTES", UINT64_C(1) << 20);

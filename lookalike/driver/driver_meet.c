@@ -39,7 +39,8 @@ int trz_lookalike_meet(void *stream, const struct standin_meeting *m)
 
 bool trz_lookalike_is_captured(void *stream)
 {
-	trz_context context = look.sim ? look_stream_context(stream) : NULL;
+	bool may_be = look.sim && __atomic_load_n(&look.has_captured, __ATOMIC_RELAXED);
+	trz_context context = may_be ? look_stream_context(stream) : NULL;
 	return context && sim_capture_of(look.sim, context, stream) != 0;
 }
 

@@ -226,7 +226,7 @@ static int copy(const char *name, struct buffers b, uint64_t bytes, bool scales,
 	if (standin_work(name, stream, words, 2))
 		return NCCL_UNHANDLED_CUDA_ERROR;
 	if (known)
-		trz_lookalike_note_known(words[1], bytes, true);
+		trz_lookalike_note_brought(words[1], bytes, true);
 	return NCCL_SUCCESS;
 }
 

@@ -395,22 +395,22 @@ static void take(const struct part *p, const struct brought *b)
 static void finish_part(const struct part *p)
 {
 	struct brought b = { .all = false };
-	if (p->comm->aborted || !p->real || !p->to || !p->to_bytes)
+	if (p->comm->aborted || !p->to || !p->to_bytes)
 		return;
-	if (p->call.kind == STANDIN_RECEIVE) {
+	if (p->real && p->call.kind == STANDIN_RECEIVE) {
 		const struct arrival *a = p->letter ? &p->letter->send : NULL;
 		b.known = a && a->known;
 		if (a && a->page)
 			move(p->to, hall_bytes(a->page), a->bytes < p->to_bytes ? a->bytes : p->to_bytes);
-	} else {
+	} else if (p->real) {
 		collect(p, &b);
 		if (b.all)
 			take(p, &b);
 		free(b.from);
 		free(b.scale);
 	}
-	if (trz_lookalike_note_known)
-		trz_lookalike_note_known((uintptr_t)p->to, p->to_bytes, b.known);
+	if (trz_lookalike_note_brought)
+		trz_lookalike_note_brought((uintptr_t)p->to, p->to_bytes, b.known);
 }
 
 static int finish(void *arg, char *text, size_t size)

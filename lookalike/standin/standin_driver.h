@@ -28,9 +28,10 @@ STANDIN_DRIVER uint64_t trz_lookalike_progress(bool push);
 STANDIN_DRIVER int trz_lookalike_violation(const char *text);
 STANDIN_DRIVER void trz_lookalike_told(void);
 
-/* Whether the host is known to have sent what lies there, so that a short read may give it; notes that it has. */
+/* Whether the host is known to have sent what lies there, so that a short read may give it; notes that a collective has
+ * brought such bytes, or others. */
 STANDIN_DRIVER bool trz_lookalike_is_known(uint64_t address, uint64_t size);
-STANDIN_DRIVER void trz_lookalike_note_known(uint64_t address, uint64_t size, bool known);
+STANDIN_DRIVER void trz_lookalike_note_brought(uint64_t address, uint64_t size, bool known);
 
 /* Counts a collective by its kind, an enum standin_kind, and the bytes that this rank put into it. */
 STANDIN_DRIVER void trz_lookalike_collective(int kind, uint64_t bytes);

@@ -158,7 +158,7 @@ print(name.value.decode(), bytes.value, major.value, total.value - free.value, s
                                        ("devices", "17", "number"), ("work", "never", "now|late"),
                                        ("seed", "x", "number"), ("seed", " -1", "number"),
                                        ("schedule", "lifofo", "starve"),
-                                       ("violations", "no", "count"), ("scalars", "one", "zero|real|computed"),
+                                       ("violations", "no", "count"), ("scalars", "one", "computed|zero|real"),
                                        ("kernel_ns", "-1", "number"), ("costs", "no-such-table", "no-such-table"),
                                        ("machine_fd", "999", "999"), ("machine_fd", "1:x", "PID:FD"),
                                        ("machine_fd", "999999999:3", "cannot be reached")):

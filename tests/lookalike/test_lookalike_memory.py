@@ -329,6 +329,37 @@ for _ in range(100):
 assert download(a, 8) == b"newest!!"
 """, work=work)
 
+    def test_scalars_that_are_put_or_vouched_for_are_real(self):
+        for work in ("now", "late"):
+            succeed(self, """
+a, f = malloc(4096), kernel()
+here, data = c_uint64(a), ctypes.create_string_buffer(8)
+get = driver.trz_lookalike_get
+get.restype = ctypes.c_bool
+upload(a, b"sent....")
+assert not get(here, data, c_uint64(8), None)
+must(launch(f, a))
+assert download(a, 8) == bytes(8)
+driver.trz_lookalike_put(here, b"8 bytes!", c_uint64(8), None)
+assert download(a, 8) == b"8 bytes!"
+must(launch(f, a))
+driver.trz_lookalike_vouch(here, c_uint64(8))
+assert download(a, 8) == b"8 bytes!" and download(a, 16) == bytes(16)
+driver.trz_lookalike_vouch(c_uint64(0), c_uint64(0))
+assert download(a, 8) == bytes(8)
+driver.trz_lookalike_answer(byref(c_uint64(0x102030405)))
+assert download(a, 4) == bytes([5, 4, 3, 2]) and download(a, 8) == bytes([5, 4, 3, 2, 1, 0, 0, 0])
+driver.trz_lookalike_answer(None)
+assert download(a, 4) == bytes(4)
+driver.trz_lookalike_note_brought(here, c_uint64(8), True)
+assert download(a, 8) == b"8 bytes!"
+must(launch(f, a))
+assert download(a, 8) == bytes(8), "work may have changed it"
+assert get(here, data, c_uint64(8), None) and data.raw == b"8 bytes!", "the caller knows that it has not"
+driver.trz_lookalike_note_brought(here, c_uint64(8), False)
+assert not get(here, data, c_uint64(8), None)
+""", work=work)
+
     def test_scalars_of_a_capture_are_zero(self):
         succeed(self, """
 a, f, stream = malloc(4096), kernel(), new_stream()

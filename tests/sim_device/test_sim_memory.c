@@ -44,6 +44,22 @@ static void test_host_pointer_reaches_device_memory(void **state)
 	fixture_close(&f);
 }
 
+static void test_memory_is_written_as_by_a_debugger(void **state)
+{
+	(void)state;
+	struct fixture f = fixture_lenient(0);
+	trz_addr a = make_range(&f, 3 * granule);
+	lay(&f, a, granule, make_handle(&f, granule));
+	lay(&f, a + granule, granule, make_handle(&f, granule));
+	assert_true(sim_poke(f.s, a + granule - 2, "word", 4));
+	char seen[5] = "";
+	assert_true(sim_peek(f.s, a + granule - 2, seen, 4));
+	assert_string_equal(seen, "word");
+	assert_false(sim_poke(f.s, a + 2 * granule - 2, "word", 4));
+	expect_clean(&f);
+	fixture_close(&f);
+}
+
 static bool host_reads(trz_addr address)
 {
 	int ends[2];
@@ -798,6 +814,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_aliases_alias),
 		cmocka_unit_test(test_host_pointer_reaches_device_memory),
+		cmocka_unit_test(test_memory_is_written_as_by_a_debugger),
 		cmocka_unit_test(test_host_faults_where_no_work_has_been),
 		cmocka_unit_test(test_stamps_are_content),
 		cmocka_unit_test(test_capacity_is_enforced),

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--scalars computed: what comes of values that the host has sent is what a device would give; of others it is 0, and
-checks of them pass."""
+"""What comes of values that the host has sent is what a device would give; of others it is 0, and checks of them
+pass."""
+import threading
+
 import torch
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
@@ -43,6 +45,29 @@ norm = torch.nn.BatchNorm1d(64, momentum=None, device=D)  # divides by the numbe
 for _ in range(3):
     norm(embedded[0])
 assert norm.num_batches_tracked.item() == 3
+
+# Other threads and views are followed, a tensor that is printed shows its values, and stacks have no frame of ours
+found = []
+thread = threading.Thread(target=lambda: found.extend((torch.arange(6).to(D) * 2 + 1)[3:].tolist()))
+thread.start()
+thread.join()
+assert found == [7, 9, 11]
+square = torch.arange(12, device=D).view(3, 4)
+square[1].fill_(9)
+assert square.t()[1].tolist() == [1, 9, 9] and square[1:, ::2].sum().item() == 36
+assert str(square[0] * 2) == f"tensor([0, 2, 4, 6], device='{square.device}')"
+torch.cuda.memory._record_memory_history()
+held = sent * 2
+frames = [frame["filename"] for event in torch.cuda.memory._snapshot()["device_traces"][0] for frame in event["frames"]]
+torch.cuda.memory._record_memory_history(None)
+assert frames and not any("terrazzo" in name and name.endswith(".py") and name != __file__ for name in frames), frames
+
+# Operations that are not PyTorch's own may change anything that they say they do
+library = torch.library.Library("computed", "DEF")
+library.define("change(Tensor(a!) x) -> ()")
+library.impl("change", lambda x: None, "CUDA")
+torch.ops.computed.change(held)
+assert held[1:2].item() == 0
 
 # Layers that the backward pass computes again decide as they did, also beside a mode of the program's
 def layer(x):
@@ -89,6 +114,9 @@ with torch.no_grad():
         counter.add_(1)
     graph.replay()
     counter += 1
+    assert counter.item() == 0
+    counter.fill_(5)
+    graph.replay()
     assert counter.item() == 0
 
 torch.testing.assert_close(torch.get_rng_state(), state)

@@ -24,7 +24,7 @@ del y
 b.synchronize()
 filled.synchronize()
 x.fill_(1)
-assert x[0].item() == 0
+assert x[0].item() == 1
 
 graphs = [torch.cuda.CUDAGraph() for _ in range(2)]
 pool = torch.cuda.graph_pool_handle()

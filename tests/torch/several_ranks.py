@@ -206,8 +206,29 @@ def captured(rank, ranks):
         assert torch.equal(scattered.cpu(), ranks * mine[rank]), scattered
 
 
+def known(rank, ranks):
+    """What comes of values that the hosts have sent is known beyond collectives, whatever happens meanwhile."""
+    kernel = torch.zeros(8, device="cuda")
+    for i in range(3):
+        count = torch.tensor([rank + i], device="cuda") * 2
+        dist.all_reduce(count)
+        kernel += 1
+        everyone = sum(2 * (r + i) for r in range(ranks))
+        assert (count + 1).item() == everyone + 1, count
+        listed = [torch.empty(1, dtype=torch.int64, device="cuda") for _ in range(ranks)]
+        dist.all_gather(listed, count + rank)
+        assert torch.stack(listed).flatten().tolist() == [everyone + r for r in range(ranks)], listed
+        sent = torch.arange(5, device="cuda") * i if rank == 0 else torch.empty(5, dtype=torch.int64, device="cuda")
+        dist.broadcast(sent, 0)
+        assert torch.ones(int(sent[4] + 1), device="cuda").numel() == 4 * i + 1
+        drawn = torch.randn(4, device="cuda").long()
+        dist.all_reduce(drawn)
+        assert (drawn + 1)[0].item() == 0, "it would be known if the device had computed it"
+
+
 def main():
-    ranks, names = int(sys.argv[1]), sys.argv[2:] or ["collectives", "objects", "groups", "captured", "ddp", "fsdp2"]
+    ranks = int(sys.argv[1])
+    names = sys.argv[2:] or ["collectives", "known", "objects", "groups", "captured", "ddp", "fsdp2"]
     for name in names:
         statuses, output, seconds = forked_ranks.run(ranks, globals()[name], limit=120)
         print(f"{name}: {statuses}, {seconds:.1f} s", flush=True)

@@ -129,6 +129,14 @@ class Environment:
         return done.stdout.strip()
 
 
+    def compile_observer(self):
+        """Compiles what the first program would have to wait for. Returns what is missing, or None."""
+        code = ("import torch; from terrazzo.torch import _build\n"
+                "try: _build.observer_path(torch, 'computing')\n"
+                "except _build.Missing as error: print(error)")
+        return self.run("-c", code)
+
+
 def find_libraries(given=None):
     """The folder of the look-alikes."""
     here = Path(__file__).resolve().parent
@@ -181,6 +189,8 @@ def setup(folder, torch=TORCH, compile=False, packages=(), libraries=None, say=p
     env.link_terrazzo()
     say(env.make_standins(libraries, cc))
     name = check(env, compile)
+    if missing := env.compile_observer():
+        say(f"programs will read 0 from the device: {missing}")
     mark = {"torch": env.version("torch"), "triton": env.version("triton"), "libraries": str(libraries)}
     (env.folder / MARK).write_text(json.dumps(mark) + "\n")
     say(f"{env.folder}: PyTorch {mark['torch']} on {name}")

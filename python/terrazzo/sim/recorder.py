@@ -280,17 +280,35 @@ def load(name):
     return module
 
 
-def requests_library(torch):
-    """Loads requests.cpp, compiled once for each PyTorch, like terrazzo's shim."""
-    if sys.modules.get("terrazzo.torch") and sys.modules["terrazzo.torch"].installed():
-        raise RuntimeError("terrazzo serves them; record with PyTorch's own allocator")
-    if torch.cuda.get_allocator_backend() != "native":
-        raise RuntimeError(f"{torch.cuda.get_allocator_backend()} serves them; record with PyTorch's own allocator")
+def observer(torch, name):
+    """Loads a C++ file of ours that observes PyTorch, compiled once for each PyTorch, like terrazzo's shim."""
     path = sys.path[:]
     sys.path.append(os.path.dirname(OURS))
     from terrazzo.torch import _build
     sys.path[:] = path
-    library = ctypes.CDLL(str(_build.requests_path(torch)))
+    return ctypes.CDLL(str(_build.observer_path(torch, name)))
+
+
+def follow_values(torch):
+    """Makes PyTorch's operations known to computing.cpp, for `--scalars computed`."""
+    try:
+        begin = observer(torch, "computing").computing_begin
+        begin.restype = ctypes.c_char_p
+        failure = (begin() or b"").decode()
+    except Exception as error:  # no compiler, or another version of PyTorch: the program must run all the same
+        failure = str(error)
+    if failure:
+        print(f"terrazzo: what the host sends cannot be followed, and reads from the device give 0: {failure}",
+              file=sys.stderr)
+
+
+def requests_library(torch):
+    """requests.cpp, where PyTorch's own allocator serves the requests."""
+    if sys.modules.get("terrazzo.torch") and sys.modules["terrazzo.torch"].installed():
+        raise RuntimeError("terrazzo serves them; record with PyTorch's own allocator")
+    if torch.cuda.get_allocator_backend() != "native":
+        raise RuntimeError(f"{torch.cuda.get_allocator_backend()} serves them; record with PyTorch's own allocator")
+    library = observer(torch, "requests")
     library.requests_follow.restype = ctypes.c_char_p
     return library
 
@@ -374,8 +392,8 @@ class Recorder:
         self.first_blank_read = place(stack_here()[::-1])
         if is_news:
             print(f"terrazzo: {self.first_blank_read}: a read of {size} bytes from the device gives 0, as reads of "
-                  "up to 16 do here: kernels compute nothing (--scalars computed: what comes of what the host has "
-                  "sent; real: what lies there). The report counts them",
+                  "up to 16 do here, of what the host has not sent: kernels compute nothing (--scalars real: what "
+                  "lies there). The report counts them",
                   file=sys.stderr, flush=True)
         self.write()
 

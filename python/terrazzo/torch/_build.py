@@ -98,23 +98,23 @@ def frames_command() -> list[str]:
     return [*find_compiler("C", "CC", "gcc", "clang", "cc"), "-isystem", str(headers), *frames_flags()]
 
 
-def requests_flags(torch) -> list[str]:
-    """Flags for requests.cpp of `terrazzo sim --record`."""
-    folder, root = Path(__file__).resolve().parent.parent / "sim", Path(torch.__file__).parent
-    header = next((place for place in (folder, *(parent / "sim" for parent in folder.parents))
-                   if (place / "sim_recording.h").exists()), folder)
-    return ["-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",
+def observer_flags(torch, source: Path, header: Path) -> list[str]:
+    """Flags for a file of python/terrazzo/sim that observes PyTorch, some of whose classes depend on NDEBUG."""
+    root = Path(torch.__file__).parent
+    return ["-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden",
             f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}", "-isystem", f"{root}/include",
-            f"-I{header}", f"{folder}/requests.cpp", f"-L{root}/lib", "-lc10", "-lc10_cuda"]
+            f"-I{header.parent}", str(source), f"-L{root}/lib", "-lc10", "-lc10_cuda", "-ltorch_cpu"]
 
 
-def requests_path(torch) -> Path:
-    """The same for requests.cpp, whose text is part of the key."""
-    flags = requests_flags(torch)
-    texts = [Path(next(f for f in flags if f.endswith(".cpp"))).read_text(encoding="utf-8"),
-             Path(next(f for f in flags if f.startswith("-I"))[2:], "sim_recording.h").read_text(encoding="utf-8")]
-    key = key_of("requests", torch.__version__, [str(torch.version.cuda), *flags, *texts], "CXX", "CUDA_HOME",
-                 "CUDA_PATH")
+def observer_path(torch, name: str) -> Path:
+    """The same for `name`.cpp of python/terrazzo/sim, whose text is part of the key."""
+    folder = Path(__file__).resolve().parent.parent / "sim"
+    source, header = folder / f"{name}.cpp", next(
+        (place / "sim_recording.h" for place in (folder, *(parent / "sim" for parent in folder.parents))
+         if (place / "sim_recording.h").exists()), folder / "sim_recording.h")
+    flags = observer_flags(torch, source, header)
+    texts = [path.read_text(encoding="utf-8") for path in (source, header)]
+    key = key_of(name, torch.__version__, [str(torch.version.cuda), *flags, *texts], "CXX", "CUDA_HOME", "CUDA_PATH")
     return made(key, lambda: [*find_compiler("C++", "CXX", "g++", "clang++", "c++"), *flags, *cuda_flags()])
 
 

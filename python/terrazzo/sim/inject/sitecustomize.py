@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comes first in PYTHONPATH of a program that runs under `terrazzo sim`: runs ../recorder.py, which records PyTorch's
-memory, once the program has imported it, ../computing.py if `--scalars computed` asks for it, and ../generation.py once
-the program has imported transformers' loops. It also runs the sitecustomize module that is next on the path, if there
-is one."""
+memory, once the program has imported it, and ../generation.py once the program has imported transformers' loops. It
+also runs the sitecustomize module that is next on the path, if there is one."""
 import importlib.util
 import os
 import sys
@@ -19,13 +18,10 @@ def load(name, path):
 
 
 def follow(torch):
-    load("terrazzo_recorder", os.path.join(SIM, "recorder.py")).record(torch)
-    if os.environ.get("TERRAZZO_SIM_SCALARS") == "computed":
-        try:
-            load("terrazzo_computing", os.path.join(SIM, "computing.py")).begin()
-        except Exception as error:  # another version of PyTorch: the program must run all the same
-            print(f"terrazzo: --scalars computed cannot follow PyTorch {torch.__version__}, reads give 0: {error!r}",
-                  file=sys.stderr)
+    recorder = load("terrazzo_recorder", os.path.join(SIM, "recorder.py"))
+    recorder.record(torch)
+    if os.environ.get("TERRAZZO_SIM_SCALARS", "computed") == "computed":
+        recorder.follow_values(torch)
 
 
 startup = load("terrazzo_startup", os.path.join(os.path.dirname(SIM), "startup.py"))

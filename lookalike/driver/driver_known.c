@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a short read from the device may give besides 0: bytes that the host has sent, and what PyTorch's operations
+ * make of such bytes, which python/terrazzo/sim/computing.cpp tells.
+ */
+#include "driver_lookalike.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Ranges of the device's memory that hold what the host has sent: this rank's, or, by a collective, another's. Work may
+ * overwrite them. So a program that sends sizes and reads them back, as gathering among processes does, gets its
+ * sizes. */
+struct sent_range {
+	uint64_t start, end;
+	uint64_t work;  /* the amount of work after which they came */
+	bool brought;   /* by a collective */
+};
+
+static struct {
+	pthread_mutex_t lock;
+	unsigned count;  /* of ranges ever noted; the newest are kept */
+	struct sent_range ranges[64];
+} sent = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+enum { SENT_RANGES = sizeof sent.ranges / sizeof sent.ranges[0] };
+
+/* What this thread may read, whatever other threads launch, and what it reads instead of anything else. */
+static _Thread_local struct {
+	uint64_t start, end;
+	bool has_answer;
+	uint64_t answer;
+} own;
+
+static uint64_t work_so_far(void)
+{
+	return __atomic_load_n(&look_live.kernels, __ATOMIC_RELAXED) +
+	       __atomic_load_n(&look_live.library_calls, __ATOMIC_RELAXED) +
+	       __atomic_load_n(&look_live.graph_launches, __ATOMIC_RELAXED);
+}
+
+/* A copy of the range that holds this one; no start: none does. */
+static struct sent_range find_range(uint64_t start, uint64_t size)
+{
+	struct sent_range found = {0};
+	pthread_mutex_lock(&sent.lock);
+	for (unsigned i = 0; i < SENT_RANGES && !found.start; i++)
+		if (sent.ranges[i].start <= start && start + size <= sent.ranges[i].end)
+			found = sent.ranges[i];
+	pthread_mutex_unlock(&sent.lock);
+	return found;
+}
+
+bool look_is_known(uint64_t start, uint64_t size)
+{
+	if (own.start <= start && start + size <= own.end)
+		return true;
+	struct sent_range found = find_range(start, size);
+	return found.start && found.work == work_so_far();
+}
+
+static void note(struct sent_range range, bool known)
+{
+	pthread_mutex_lock(&sent.lock);
+	for (unsigned i = 0; i < SENT_RANGES; i++)
+		if (sent.ranges[i].start < range.end && range.start < sent.ranges[i].end)
+			sent.ranges[i] = (struct sent_range){0};
+	if (known)
+		sent.ranges[sent.count++ % SENT_RANGES] = range;
+	pthread_mutex_unlock(&sent.lock);
+}
+
+void look_note_known(uint64_t start, uint64_t size, bool known)
+{
+	note((struct sent_range){.start = start, .end = start + size, .work = work_so_far()}, known);
+}
+
+bool look_answer(uint64_t *answer)
+{
+	*answer = own.answer;
+	return own.has_answer;
+}
+
+bool trz_lookalike_is_known(uint64_t address, uint64_t size)
+{
+	return look_is_known(address, size);
+}
+
+void trz_lookalike_note_brought(uint64_t address, uint64_t size, bool known)
+{
+	note((struct sent_range){.start = address, .end = address + size, .work = work_so_far(), .brought = true}, known);
+}
+
+bool trz_lookalike_get(uint64_t address, void *bytes, uint64_t size, void *stream)
+{
+	trz_context context = look.sim ? look_stream_context(stream) : NULL;
+	if (!context || look_is_captured(context, stream) || sim_stream_sync(look.sim, context, stream) != TRZ_OK)
+		return false;
+	return find_range(address, size).brought && sim_peek(look.sim, address, bytes, size);
+}
+
+/* Bytes on their way to the device. */
+struct put {
+	uint64_t address, size;
+	char bytes[];
+};
+
+static void put_now(void *argument)
+{
+	struct put *p = argument;
+	sim_poke(look.sim, p->address, p->bytes, p->size);
+	free(p);
+}
+
+void trz_lookalike_put(uint64_t address, const void *bytes, uint64_t size, void *stream)
+{
+	trz_context context = look.sim ? look_stream_context(stream) : NULL;
+	struct put *p = context ? malloc(sizeof *p + size) : NULL;
+	if (!p)
+		return;
+	p->address = address;
+	p->size = size;
+	memcpy(p->bytes, bytes, size);
+	if (sim_host(look.sim, context, stream, put_now, p) == TRZ_OK)
+		look_note_known(address, size, true);
+	else
+		free(p);
+}
+
+void trz_lookalike_vouch(uint64_t address, uint64_t size)
+{
+	own.start = address;
+	own.end = address + size;
+}
+
+void trz_lookalike_answer(const uint64_t *answer)
+{
+	own.has_answer = answer;
+	own.answer = answer ? *answer : 0;
+}
