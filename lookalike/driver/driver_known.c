@@ -116,7 +116,7 @@ static void put_now(void *argument)
 void trz_lookalike_put(uint64_t address, const void *bytes, uint64_t size, void *stream)
 {
 	trz_context context = look.sim ? look_stream_context(stream) : NULL;
-	struct put *p = context ? malloc(sizeof *p + size) : NULL;
+	struct put *p = context && !look_is_captured(context, stream) ? malloc(sizeof *p + size) : NULL;
 	if (!p)
 		return;
 	p->address = address;

@@ -89,6 +89,10 @@ noise = torch.randn(64, device=D)
 assert noise.sum().item() == 0 and noise.nonzero().shape == (0, 1)
 assert torch.isfinite(noise).all() and not noise.isnan().any()
 torch.distributions.Normal(noise, noise.exp()).rsample()
+drawn = torch.distributions.Categorical(logits=noise)
+token = drawn.sample((3,))
+drawn.log_prob(token)  # a token is a valid one, but not that which ends a text
+assert not (token == 7).all() and (token != 0).sum().item() == 3 and not torch.isin(token, sent).any()
 weight = torch.zeros(1024, 1024, device=D)  # too large to follow
 weight += 1
 assert weight[0, 0].item() == 0

@@ -4,8 +4,8 @@
  * here, so this computes on the host what PyTorch's operations make of values that the host has sent, such as token
  * ids, masks, sizes and counters. It keeps those values beside the device's memory. When the program reads them, or
  * passes them to other ranks, they are put there; where they decide the size of a result, the driver answers with that
- * size. What comes of other values is not known; but a check that asks whether all of something holds, or any, finds
- * that all does and not any.
+ * size. What comes of other values is not known, but for checks: all of it holds, and not any, and integers equal
+ * nothing, so that a text goes on to its end and a value is valid.
  *
  * It observes operations as a profiler does (at::RecordFunction), so that a program runs, allocates and keeps stacks as
  * it does without. An operation of ATen's is followed where it has a kernel of its own for CUDA; others are made of
@@ -282,7 +282,8 @@ struct Operation {
 	std::set<size_t> written, replaced;  /* arguments that it changes; those whose values do not count before */
 	bool has_kernel = false, is_followed = false, is_copy = false, is_read = false, decides = false;
 	bool is_collective = false;
-	std::optional<bool> if_unknown;
+	std::optional<bool> if_unknown;  /* what a check of values that are not known finds */
+	bool of_integers = false;        /* only of integers */
 
 	Operation(const char *called, const c10::OperatorHandle &op) : name(called), handle(op)
 	{
@@ -294,6 +295,9 @@ struct Operation {
 		decides = own == "nonzero" || own == "equal" || own.find("unique") != std::string::npos;
 		if (own == "all" || own == "_is_all_true" || own == "any" || own == "_is_any_true")
 			if_unknown = own.find("all") != std::string::npos;
+		of_integers = own == "eq" || own == "ne" || own == "isin" || own == "remainder";
+		if (of_integers)
+			if_unknown = own == "ne";
 		bool is_set = is_copy || own == "fill_" || own == "zero_" || own == "random_";
 		const auto &arguments = op.schema().arguments();
 		for (size_t i = 0; i < arguments.size(); i++) {
@@ -364,6 +368,7 @@ struct Running : at::ObserverContext {
 	std::vector<Tensor> changed;  /* the device's tensors that it changes */
 	std::unique_ptr<Computation> computation;  /* NULL: what it makes will not be known */
 	bool is_captured = false;
+	std::optional<bool> guess;
 
 	explicit Running(const Operation &of) : operation(of)
 	{
@@ -494,32 +499,43 @@ bool names_device(c10::ArrayRef<IValue> inputs)
 	return false;
 }
 
+/* A collective may change all that it takes. */
 void note_changed(Running &run, c10::ArrayRef<IValue> inputs)
 {
-	for (size_t i : run.operation.written)
-		if (i < inputs.size())
+	for (size_t i = 0; i < inputs.size(); i++)
+		if (run.operation.is_collective || run.operation.written.count(i))
 			each_tensor(inputs.slice(i, 1), [&](const Tensor &tensor) { run.changed.push_back(tensor); });
+}
+
+/* What a check finds whose values are not known. Integers leave no remainder by 1. */
+std::optional<bool> guess(const Operation &operation, c10::ArrayRef<IValue> inputs)
+{
+	if (!operation.of_integers)
+		return operation.if_unknown;
+	bool is_one = inputs[1].isInt() && inputs[1].toInt() == 1;
+	bool holds = inputs[0].isTensor() && at::isIntegralType(inputs[0].toTensor().scalar_type(), false) &&
+	             (operation.name != "aten::remainder" || is_one);
+	return holds ? operation.if_unknown : std::nullopt;
 }
 
 void begin(Running &run, c10::ArrayRef<IValue> inputs, const Tensor *device)
 {
 	const Operation &operation = run.operation;
-	if (operation.is_collective)
-		each_tensor(inputs, [&](const Tensor &tensor) {
-			put(tensor);
-			run.changed.push_back(tensor);
-		});
-	else
-		note_changed(run, inputs);
+	note_changed(run, inputs);
 	run.is_captured = device && driver.is_captured(current_stream(*device));
-	bool to_host = operation.is_read && !(operation.is_copy && is_on_device(run.changed[0]));
-	if (!operation.is_followed || run.is_captured ||
-	    (!to_host && (!can_draw(operation) || !can_compute(operation, inputs))))
+	if (run.is_captured)
 		return;
+	if (operation.is_collective)
+		each_tensor(inputs, put);
+	if (!operation.is_followed)
+		return;
+	bool to_host = operation.is_read && !(operation.is_copy && is_on_device(run.changed[0]));
 	if (to_host)
 		put(inputs[operation.is_copy ? 1 : 0].toTensor());
-	else
+	else if (can_draw(operation) && can_compute(operation, inputs))
 		run.computation = prepare(operation, inputs);
+	else
+		run.guess = guess(operation, inputs);
 }
 
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction &fn)
@@ -587,11 +603,11 @@ void leave(const Running &run, c10::ArrayRef<IValue> results)
 	each_tensor(run.operation.has_kernel ? results : c10::ArrayRef<IValue>(), forget);
 	for (const Tensor &tensor : run.changed)
 		forget(tensor);
-	if (!run.operation.if_unknown || !run.changed.empty() || results.empty() || !is_on_device(results[0].toTensor()))
+	if (!run.guess || !run.changed.empty() || results.empty() || !is_on_device(results[0].toTensor()))
 		return;
 	Ours here;
 	const Tensor &result = results[0].toTensor();
-	learn(result, at::full(result.sizes(), *run.operation.if_unknown, at::kBool));
+	learn(result, at::full(result.sizes(), *run.guess, result.scalar_type()));
 }
 
 /* Of what a collective brings only integers, such as sizes, are waited for, since this keeps the host waiting. */
