@@ -19,6 +19,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
 #include <dlfcn.h>
 
@@ -41,7 +42,7 @@ using c10::DispatchKey;
 using c10::IValue;
 using Values = std::vector<IValue>;
 
-constexpr uint64_t INTEGER_BYTES = 1 << 24, FLOAT_BYTES = 1 << 18; /* no larger tensors are followed */
+constexpr uint64_t INTEGER_BYTES = 1 << 24, FLOAT_BYTES = 1 << 14; /* no larger tensors are followed */
 constexpr int64_t ELEMENTS = 1 << 27; /* and no larger views of them, of which some repeat their elements */
 constexpr uint64_t AWAITED_BYTES = 1 << 16;
 
@@ -124,10 +125,13 @@ bool is_on_device(const Tensor &tensor)
 	return is_dense(tensor) && tensor.key_set().has_backend(c10::BackendComponent::CUDABit);
 }
 
-/* Whether its memory holds its values as they are. */
+/* Whether its memory holds its values as they are, and only this process's operations change them: what other processes
+ * share, or other libraries, has another deleter. */
 bool is_plain(const Tensor &tensor)
 {
-	return is_dense(tensor) && !tensor.is_conj() && !tensor.is_neg();
+	return is_dense(tensor) && !tensor.is_conj() && !tensor.is_neg() &&
+	       (!is_on_device(tensor) || tensor.storage().data_ptr().get_deleter() ==
+	                                     c10::cuda::CUDACachingAllocator::get()->raw_deleter());
 }
 
 bool is_integral(const Tensor &tensor)
