@@ -41,8 +41,9 @@ static trz_status dump_of_trace(const struct trace *t, struct dump *d)
 	d->events = calloc(t->count + 1, sizeof *d->events);
 	d->traces = calloc(t->device + 1, sizeof *d->traces);
 	d->stacks = calloc(1, sizeof *d->stacks);
+	d->sites = calloc(1, sizeof *d->sites);
 	uint64_t *sizes = calloc(t->allocs + 1, sizeof *sizes);
-	bool ok = d->events && d->traces && d->stacks && sizes;
+	bool ok = d->events && d->traces && d->stacks && d->sites && sizes;
 	for (size_t i = 0; ok && i < t->count; i++) {
 		const struct trace_event *e = &t->events[i];
 		if (e->kind != TRACE_ALLOC && e->kind != TRACE_FREE)

@@ -23,7 +23,7 @@ enum {
 
 /* A live weight, and the event that made it. */
 struct weight {
-	uint32_t line;
+	uint32_t line;             /* its frame */
 	uint32_t stack;
 	uint64_t size;
 	size_t at;
@@ -49,33 +49,21 @@ static trz_status note_made(const struct dump *d, size_t first, size_t event, st
 	return status;
 }
 
-/* The line that makes weights, or reads tensors from a file, in a stack, + 1; NONE: it does neither. */
-#define NONE UINT32_MAX
-
-static uint32_t line_of(const struct dump *d, uint32_t stack)
-{
-	int level = dump_site_level(d, stack);
-	bool weights = level >= 0 && (dump_category(d, stack) == CATEGORY_WEIGHTS || dump_is_of_file(d, stack));
-	return weights ? (uint32_t)(dump_frame(d, stack, (uint32_t)level) - d->frames) + 1 : NONE;
-}
-
-/* `lines`: line_of each stack; 0: not looked up yet. */
+/* What lines have made as weights, or have read from a file. Errors: HOST_MEMORY. */
 static trz_status gather(const struct dump *d, size_t first, const struct trace_map *made, const struct dump_moment *m,
-                         uint32_t *lines, struct list *out)
+                         struct list *out)
 {
 	for (size_t i = 0; i < m->block_count; i++) {
 		const struct dump_block *b = &m->blocks[i];
+		const struct dump_site *site = dump_site(d, b->stack);
+		bool weights = site->category == CATEGORY_WEIGHTS || site->of_file;
 		uint32_t at;
-		if (b->state != DUMP_HELD)
-			continue;
-		if (!lines[b->stack])
-			lines[b->stack] = line_of(d, b->stack);
-		if (lines[b->stack] == NONE || !map_get(made, b->address, &at))
+		if (b->state != DUMP_HELD || !weights || !map_get(made, b->address, &at))
 			continue;
 		if (!make_room(&out->at, out->count, &out->room, sizeof *out->at))
 			return TRZ_ERROR_HOST_MEMORY;
 		uint64_t size = b->requested ? b->requested : b->size;
-		out->at[out->count++] = (struct weight){ lines[b->stack], b->stack, size, first + at };
+		out->at[out->count++] = (struct weight){ site->frame, b->stack, size, first + at };
 	}
 	return TRZ_OK;
 }
@@ -187,11 +175,9 @@ trz_status dump_copies(const struct dump *d, int device, size_t event, const str
 	struct trace_map made = { 0 };
 	struct list list = { 0 };
 	size_t first = d->traces[device].first;
-	uint32_t *lines = calloc(d->stack_count, sizeof *lines);
-	trz_status status = lines ? note_made(d, first, event, &made) : TRZ_ERROR_HOST_MEMORY;
+	trz_status status = note_made(d, first, event, &made);
 	if (status == TRZ_OK)
-		status = gather(d, first, &made, m, lines, &list);
-	free(lines);
+		status = gather(d, first, &made, m, &list);
 	map_free(&made);
 	if (status == TRZ_OK && list.count) {
 		qsort(list.at, list.count, sizeof *list.at, by_line);

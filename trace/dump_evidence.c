@@ -266,7 +266,7 @@ static void tell_holder(const struct dump *d, const struct dump_holding *from, s
 	*h = (struct evidence_holder){ .category = from->category, .bytes = from->bytes, .count = from->count,
 	                               .peak = EVIDENCE_UNKNOWN, .site = evidence_keep(e, site),
 	                               .stack = keep_stack(d, from->stack, e) };
-	h->loaded = dump_is_of_file(d, from->stack);
+	h->loaded = dump_site(d, from->stack)->of_file;
 	h->tag = from->tag && *from->tag ? evidence_keep(e, from->tag) : NULL;
 }
 

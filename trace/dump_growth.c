@@ -76,21 +76,12 @@ enum { MORE_PARTS = 4 };
  * evaluations is the longest, only its steps are found. */
 enum { FILL_MARKS = 3 };
 
-enum origin {
-	ORIGIN_UNKNOWN,            /* not looked up yet */
-	ORIGIN_DATA,
-	ORIGIN_WORK,               /* a layer alone, a backward pass, an optimizer; or the stack is not known */
-	ORIGIN_MODEL               /* a model with parts, or a module of the program's own */
-};
-
 struct play {
 	const struct dump *d;
 	size_t first, end;
 	struct dump_steps steps;
 	struct leaks *leaks;
 	struct site_sum *sites;
-	uint32_t *site_of;         /* of a stack, + 1; 0: not looked up yet */
-	uint8_t *is_of;            /* of a stack: enum origin */
 	struct trace_map live;     /* address: its allocation, counted from `first` */
 	uint64_t now, low, high;
 	const struct site_sum *begins;  /* where steps begin */
@@ -119,13 +110,8 @@ static size_t site_count(const struct play *p)
 /* `size`: as requested. */
 static struct site_sum *site_at(struct play *p, uint32_t stack, uint64_t size)
 {
-	if (!p->site_of[stack]) {
-		int level = dump_site_level(p->d, stack);
-		size_t frame = level < 0 ? 0 : (size_t)(dump_frame(p->d, stack, (uint32_t)level) - p->d->frames) + 1;
-		p->site_of[stack] = (uint32_t)frame + 1;
-	}
-	size_t number = p->site_of[stack] - 1;
-	return &p->sites[number ? number : 1 + p->d->frame_count + prng_mix(size) % SIZES];
+	uint32_t frame = dump_site(p->d, stack)->frame;
+	return &p->sites[1 + (frame != UINT32_MAX ? frame : p->d->frame_count + prng_mix(size) % SIZES)];
 }
 
 /* For an allocation: only these set a site's `stack` and `size`, not look-ups. */
@@ -221,23 +207,14 @@ static trz_status begin(struct play *p, const struct dump_moment *m)
 	return TRZ_OK;
 }
 
-static uint8_t origin_of(const struct dump *d, uint32_t stack)
-{
-	enum evidence_category category = dump_category(d, stack);
-	if (dump_is_of_model(d, stack))
-		return ORIGIN_MODEL;
-	bool data = d->stacks[stack].count > 0 && (category == CATEGORY_UNKNOWN || category == CATEGORY_WEIGHTS);
-	return data ? ORIGIN_DATA : ORIGIN_WORK;
-}
-
 static void count_in_step(struct play *p, const struct dump_event *e)
 {
-	if (p->is_of[e->stack] == ORIGIN_UNKNOWN)
-		p->is_of[e->stack] = origin_of(p->d, e->stack);
+	const struct dump_site *site = dump_site(p->d, e->stack);
+	bool data = site->category == CATEGORY_UNKNOWN || site->category == CATEGORY_WEIGHTS;
 	p->allocations++;
 	p->bytes += e->size;
-	p->work_bytes += p->is_of[e->stack] >= ORIGIN_WORK ? e->size : 0;
-	p->model_bytes += p->is_of[e->stack] == ORIGIN_MODEL ? e->size : 0;
+	p->work_bytes += site->of_model || !data || site->frame == UINT32_MAX ? e->size : 0;
+	p->model_bytes += site->of_model ? e->size : 0;
 }
 
 /* The failing line requested `size` before, when a list held less: it put the list together, and the list went on. */
@@ -346,30 +323,20 @@ static const struct site_sum *site_found(const struct play *p, const struct leak
 	return f->site == LEAKS_REST ? &p->sites[0] : &p->sites[f->site];
 }
 
-/* A line may make memory of several categories, such as the workspace of a product beside a gradient: what it holds
- * most of counts. */
-static void settle_stack(struct play *p, const struct dump_moment *m, struct site_sum *site)
-{
-	uint64_t bytes[CATEGORY_COUNT] = { 0 };
-	enum evidence_category most = CATEGORY_COUNT;
-	for (size_t i = 0; i < m->block_count; i++) {
-		const struct dump_block *b = &m->blocks[i];
-		if (b->state != DUMP_HELD || site_at(p, b->stack, bytes_of(b)) != site)
-			continue;
-		enum evidence_category category = dump_category(p->d, b->stack);
-		bytes[category] += b->size;
-		if (most == CATEGORY_COUNT || bytes[category] > bytes[most] || category == most) {
-			most = category;
-			site->stack = b->stack;
-		}
-	}
-}
-
+/* What a site holds most of counts. */
 static void settle_stacks(struct play *p, const struct dump_moment *m, const struct leaks_finding *found, size_t count)
 {
-	for (size_t i = 0; i < count; i++)
-		if (found[i].site != LEAKS_REST)
-			settle_stack(p, m, &p->sites[found[i].site]);
+	struct dump_mix mixes[EVIDENCE_GROWTH_MAX] = { 0 };
+	for (size_t i = 0; i < m->block_count; i++) {
+		const struct dump_block *b = &m->blocks[i];
+		const struct site_sum *site = b->state == DUMP_HELD ? site_at(p, b->stack, bytes_of(b)) : NULL;
+		for (size_t k = 0; site && k < count; k++)
+			if (site == site_found(p, &found[k]))
+				dump_mix_add(p->d, &mixes[k], b->stack, b->size);
+	}
+	for (size_t k = 0; k < count; k++)
+		if (mixes[k].stack)
+			p->sites[found[k].site].stack = mixes[k].stack;
 }
 
 /* Whether a finding's site makes anew, again and again, what it holds. */
@@ -487,7 +454,7 @@ static uint64_t room(const struct evidence *e)
 static bool calls_models(const struct play *p)
 {
 	uint32_t begin = p->d->events[p->steps.at[0]].stack;
-	return p->steps.count >= CALLS_LEAST && dump_modules(p->d, begin) == 0 && p->model_bytes >= p->bytes / 2 &&
+	return p->steps.count >= CALLS_LEAST && dump_site(p->d, begin)->modules == 0 && p->model_bytes >= p->bytes / 2 &&
 	       p->model_bytes > 0;
 }
 
@@ -778,14 +745,12 @@ static trz_status look_for_inner(struct play *p, const struct dump_moment *m, co
 {
 	uint64_t backward = 0, other = 0;
 	size_t begin;
-	struct dump_inner inner;
 	if (p->steps.marked || !p->has_stacks)
 		return TRZ_OK;
 	trz_status status = find_begin(p, m, found, count, &begin);
-	if (status == TRZ_OK)
-		status = dump_inner(p->d, begin, p->end, &inner);
 	if (status != TRZ_OK || begin == p->end)
 		return status;
+	struct dump_inner inner = dump_inner(p->d, begin, p->end);
 	sum_kept(p, m, begin, &backward, &other);
 	bool both = min_u64(backward, other) >= (backward + other) / KEPT_BOTH && backward > 0;
 	p->inner = inner.rounds || (inner.unrolled && both);
@@ -837,10 +802,8 @@ trz_status dump_growth(const struct dump *d, int device, size_t event, const str
 	p.has_stacks = dump_history_has_stacks(d, p.first, p.end);
 	void *memory = malloc(leaks_bytes());
 	p.sites = calloc(site_count(&p), sizeof *p.sites);
-	p.site_of = calloc(d->stack_count, sizeof *p.site_of);
-	p.is_of = calloc(d->stack_count, sizeof *p.is_of);
 	status = TRZ_ERROR_HOST_MEMORY;
-	if (memory && p.sites && p.site_of && p.is_of) {
+	if (memory && p.sites) {
 		const struct dump_event *first_step = &d->events[p.steps.at[0]];
 		p.leaks = leaks_start(memory);
 		p.begins = site_at(&p, first_step->stack, first_step->size);
@@ -853,8 +816,6 @@ trz_status dump_growth(const struct dump *d, int device, size_t event, const str
 	}
 	free(memory);
 	free(p.sites);
-	free(p.site_of);
-	free(p.is_of);
 	map_free(&p.live);
 	dump_steps_free(&p.steps);
 	return status == TRZ_OK ? TRZ_OK : trz_fail(status, "no memory to look for growth in %zu events", p.end - p.first);

@@ -11,11 +11,6 @@
 #include "error.h"
 #include "size_text.h"
 
-struct site {
-	uint32_t frame;
-	enum evidence_category category;
-};
-
 static uint64_t hash(const struct dump_holding *h)
 {
 	uint64_t x = h->frame * 0x9e3779b97f4a7c15u ^ (uintptr_t)h->tag ^ (uint64_t)h->category << 56 ^ h->each;
@@ -44,22 +39,10 @@ static int most_first(const void *a, const void *b)
 	return strcmp(x->tag, y->tag);
 }
 
-/* Each stack's site, worked out once. */
-static struct site *find_sites(const struct dump *d)
+static void add(const struct dump *d, struct dump_holding *slots, size_t count, const struct dump_block *b)
 {
-	struct site *sites = calloc(d->stack_count + 1, sizeof *sites);
-	for (size_t i = 0; sites && i < d->stack_count; i++) {
-		int level = dump_site_level(d, (uint32_t)i);
-		sites[i].frame = level < 0 ? UINT32_MAX : d->stack_frames[d->stacks[i].first + (uint32_t)level];
-		sites[i].category = dump_category(d, (uint32_t)i);
-	}
-	return sites;
-}
-
-static void add(struct dump_holding *slots, size_t count, const struct site *sites, const struct dump_block *b)
-{
-	struct dump_holding key = { .category = sites[b->stack].category, .tag = b->tag, .stack = b->stack,
-	                            .frame = sites[b->stack].frame };
+	const struct dump_site *site = dump_site(d, b->stack);
+	struct dump_holding key = { .category = site->category, .tag = b->tag, .stack = b->stack, .frame = site->frame };
 	uint64_t bytes = b->requested ? b->requested : b->size;
 	if (key.frame == UINT32_MAX)
 		key.each = bytes;
@@ -78,22 +61,17 @@ trz_status dump_holdings(const struct dump *d, const struct dump_moment *m, stru
 	while (slots < 2 * m->block_count)
 		slots *= 2;
 	struct dump_holding *all = calloc(slots, sizeof *all);
-	struct site *sites = find_sites(d);
 	*list = NULL;
 	*count = 0;
-	if (!all || !sites) {
-		free(all);
-		free(sites);
+	if (!all)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory to add up %zu blocks", m->block_count);
-	}
 	for (size_t i = 0; i < m->block_count; i++)
 		if (m->blocks[i].state == DUMP_HELD)
-			add(all, slots, sites, &m->blocks[i]);
+			add(d, all, slots, &m->blocks[i]);
 	for (size_t i = 0; i < slots; i++)
 		if (all[i].count)
 			all[(*count)++] = all[i];
 	qsort(all, *count, sizeof *all, most_first);
-	free(sites);
 	*list = all;
 	return TRZ_OK;
 }

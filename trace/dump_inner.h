@@ -14,7 +14,7 @@ struct dump_inner {
 	bool unrolled;             /* it asks for gradients, trains nothing, and so may differentiate through them */
 };
 
-/* Without stacks nothing shows. Errors: HOST_MEMORY. */
-trz_status dump_inner(const struct dump *d, size_t first, size_t end, struct dump_inner *out);
+/* Without stacks nothing shows. */
+struct dump_inner dump_inner(const struct dump *d, size_t first, size_t end);
 
 #endif

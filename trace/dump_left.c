@@ -38,8 +38,7 @@ struct line {
 	uint64_t held, held_count; /* but for what the unfinished step has made, which it may let go */
 	uint64_t live;             /* with that */
 	uint64_t least, most;      /* the sizes of blocks that it holds */
-	uint64_t of[CATEGORY_COUNT];  /* what it holds, by category */
-	uint32_t stack;            /* of the category that it holds most of */
+	struct dump_mix mix;       /* of what it holds */
 	bool leaks;
 };
 
@@ -49,7 +48,6 @@ struct search {
 	struct line *lines;
 	struct trace_map made;     /* address: its newest allocation, counted from the first step */
 	uint64_t alike;            /* weights of one line and size: the parts that a model may have */
-	uint8_t *categories;       /* of stacks, + 1; 0: not looked up yet */
 };
 
 static size_t begin_of(const struct search *s)
@@ -64,8 +62,8 @@ static size_t end_of(const struct search *s)
 
 static struct line *line_of(const struct search *s, uint32_t stack)
 {
-	int level = dump_site_level(s->d, stack);
-	return level < 0 ? NULL : &s->lines[dump_frame(s->d, stack, (uint32_t)level) - s->d->frames];
+	uint32_t frame = dump_site(s->d, stack)->frame;
+	return frame == UINT32_MAX ? NULL : &s->lines[frame];
 }
 
 /* What comes before the first mark is of a step, too. Errors: HOST_MEMORY. */
@@ -131,22 +129,6 @@ static trz_status look_at_events(struct search *s, size_t event, uint64_t *grown
 	return status;
 }
 
-static enum evidence_category category_of(const struct search *s, uint32_t stack)
-{
-	if (!s->categories[stack])
-		s->categories[stack] = (uint8_t)(1 + dump_category(s->d, stack));
-	return s->categories[stack] - 1;
-}
-
-/* A line may make memory of several categories, such as the workspace of a product beside a gradient. */
-static void add_category(const struct search *s, struct line *line, const struct dump_block *b)
-{
-	enum evidence_category category = category_of(s, b->stack);
-	line->of[category] += b->size;
-	if (line->held == 0 || line->of[category] > line->of[category_of(s, line->stack)])
-		line->stack = b->stack;
-}
-
 static void look_at_blocks(struct search *s, const struct dump_moment *m)
 {
 	for (size_t i = 0; i < m->block_count; i++) {
@@ -159,7 +141,7 @@ static void look_at_blocks(struct search *s, const struct dump_moment *m)
 		bool made = map_get(&s->made, b->address, &at);
 		if (made && begin_of(s) + at >= end_of(s))
 			continue;
-		add_category(s, line, b);
+		dump_mix_add(s->d, &line->mix, b->stack, b->size);
 		line->least = line->held ? min_u64(line->least, b->size) : b->size;
 		line->most = max_u64(line->most, b->size);
 		line->held += b->size;
@@ -194,8 +176,8 @@ static bool has_left_most(const struct line *line, const struct evidence *e)
 /* Of a model's activations a step of its optimizer needs none after. */
 static bool is_over(const struct search *s, const struct line *line)
 {
-	return line->held > 0 && category_of(s, line->stack) == CATEGORY_ACTIVATIONS &&
-	       dump_is_of_model(s->d, line->stack);
+	const struct dump_site *site = dump_site(s->d, line->mix.stack);
+	return line->held > 0 && site->category == CATEGORY_ACTIVATIONS && site->of_model;
 }
 
 /* Whether activations have outlived steps: more than those of one pass, some of which a part of the model's may still
@@ -212,11 +194,11 @@ static bool leaks(const struct search *s, const struct line *line, const struct 
 	bool several = s->steps->count > STEPS_LEAST && (leaves_in_both_halves(line) || has_left_most(line, e));
 	if (line->held < e->allocated / MATTERS || !(several || outlives(s, line)))
 		return false;
-	enum evidence_category category = category_of(s, line->stack);
+	enum evidence_category category = dump_category(s->d, line->mix.stack);
 	bool over = is_over(s, line);
 	if (!over && line->held_count * steps < TIMES * line->count)
 		return false;
-	bool named = dump_site_text(s->d, line->stack, site);
+	bool named = dump_site_text(s->d, line->mix.stack, site);
 	return evidence_may_leak(category) || (category == CATEGORY_WEIGHTS && named && evidence_are_copies(e, site));
 }
 
@@ -224,10 +206,10 @@ static void tell(const struct search *s, const struct line *line, const char *lo
 {
 	char site[DUMP_SITE_BYTES];
 	double steps = (double)s->steps->count - 1, rate = (double)left_of(line) / steps;
-	dump_site_text(s->d, line->stack, site);
+	dump_site_text(s->d, line->mix.stack, site);
 	evidence_add_growth(e, &(struct evidence_growth){ .site = evidence_keep(e, site),
 	                                                  .loop = loop,
-	                                                  .category = category_of(s, line->stack),
+	                                                  .category = dump_category(s->d, line->mix.stack),
 	                                                  .leak = true,
 	                                                  .per_step = rate,
 	                                                  .per_step_low = rate,
@@ -309,7 +291,7 @@ static trz_status judge(const struct search *s, size_t event, uint64_t grown, in
 		bool needed = false;
 		line->leaks = leaks(s, line, e);
 		if (line->leaks)
-			status = dump_is_needed(s->d, m, line->stack, newest, end_of(s), &needed);
+			status = dump_is_needed(s->d, m, line->mix.stack, newest, end_of(s), &needed);
 		line->leaks &= !needed;
 		left += line->leaks ? left_of(line) : 0;
 		left_late += line->leaks ? line->late : 0;
@@ -331,7 +313,7 @@ static trz_status count_alike(struct search *s, const struct dump_moment *m)
 	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++) {
 		const struct dump_block *b = &m->blocks[i];
 		uint32_t count;
-		bool part = b->stack == 0 || category_of(s, b->stack) == CATEGORY_WEIGHTS;
+		bool part = b->stack == 0 || dump_category(s->d, b->stack) == CATEGORY_WEIGHTS;
 		if (b->state != DUMP_HELD || b->size < PART_BYTES || !part)
 			continue;
 		struct line *line = line_of(s, b->stack);
@@ -348,15 +330,13 @@ static trz_status search(struct search *s, size_t event, const struct dump_momen
 	uint64_t grown = 0;
 	int64_t late = 0;
 	s->lines = calloc(s->d->frame_count + 1, sizeof *s->lines);
-	s->categories = calloc(s->d->stack_count, 1);
-	trz_status status = s->lines && s->categories ? look_at_events(s, event, &grown, &late) : TRZ_ERROR_HOST_MEMORY;
+	trz_status status = s->lines ? look_at_events(s, event, &grown, &late) : TRZ_ERROR_HOST_MEMORY;
 	if (status == TRZ_OK) {
 		look_at_blocks(s, m);
 		status = count_alike(s, m);
 	}
 	if (status == TRZ_OK)
 		status = judge(s, event, grown, late, m, e);
-	free(s->categories);
 	free(s->lines);
 	map_free(&s->made);
 	return status;

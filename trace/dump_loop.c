@@ -123,19 +123,13 @@ static const struct dump_frame *frame_of_loop(const struct dump *d, const struct
 	return same_function(d, own, l->stack[l->depth - 1]) ? &d->frames[own] : NULL;
 }
 
-static const struct dump_frame *site_of(const struct dump *d, uint32_t stack)
-{
-	int level = dump_site_level(d, stack);
-	return level < 0 ? NULL : dump_frame(d, stack, (uint32_t)level);
-}
-
 /* The line with the most bytes. `of_stack`: what each stack holds; `of_line`: zeros, one for each frame. */
 static const struct dump_frame *find_line(const struct dump *d, const struct dump_loop *l,
                                           const struct dump_frame *site, const uint64_t *of_stack, uint64_t *of_line)
 {
 	const struct dump_frame *most = NULL;
 	for (size_t i = 1; i < d->stack_count; i++) {
-		bool of_site = of_stack[i] && site_of(d, (uint32_t)i) == site;
+		bool of_site = of_stack[i] && dump_site(d, (uint32_t)i)->frame == site - d->frames;
 		const struct dump_frame *line = of_site ? frame_of_loop(d, l, (uint32_t)i) : NULL;
 		if (!line)
 			continue;

@@ -16,13 +16,6 @@ struct counts {
 	struct trace_map own, weights, gradients, shown, newest;
 };
 
-/* UINT32_MAX: the stack is not known. */
-static uint32_t frame_of(const struct dump *d, uint32_t stack)
-{
-	int level = dump_site_level(d, stack);
-	return level < 0 ? UINT32_MAX : d->stack_frames[d->stacks[stack].first + (uint32_t)level];
-}
-
 static bool may_be(const struct dump *d, uint32_t stack, enum evidence_category category)
 {
 	return stack == 0 || dump_category(d, stack) == category;
@@ -30,9 +23,8 @@ static bool may_be(const struct dump *d, uint32_t stack, enum evidence_category 
 
 static trz_status count_if(bool counts, struct trace_map *map, uint64_t size)
 {
-	uint32_t count = 0;
-	map_get(map, size, &count);
-	return counts ? map_set(map, size, count + 1) : TRZ_OK;
+	uint32_t count;
+	return counts ? map_count(map, size, &count) : TRZ_OK;
 }
 
 static trz_status count_blocks(const struct dump *d, const struct dump_moment *m, uint32_t line, struct counts *c)
@@ -43,7 +35,7 @@ static trz_status count_blocks(const struct dump *d, const struct dump_moment *m
 		uint64_t size = dump_rounded(d, b->requested ? b->requested : b->size);
 		if (b->state != DUMP_HELD)
 			continue;
-		status = count_if(b->stack && frame_of(d, b->stack) == line, &c->own, size);
+		status = count_if(b->stack && dump_site(d, b->stack)->frame == line, &c->own, size);
 		if (status == TRZ_OK)
 			status = count_if(may_be(d, b->stack, CATEGORY_WEIGHTS), &c->weights, size);
 		if (status == TRZ_OK)
@@ -98,7 +90,7 @@ trz_status dump_is_needed(const struct dump *d, const struct dump_moment *m, uin
 	*needed = category == CATEGORY_GRADIENTS || category == CATEGORY_OPTIMIZER;
 	if (!*needed)
 		return TRZ_OK;
-	trz_status status = count_blocks(d, m, frame_of(d, stack), &c);
+	trz_status status = count_blocks(d, m, dump_site(d, stack)->frame, &c);
 	if (status == TRZ_OK)
 		status = count_gradients(d, first, end, &c);
 	uint64_t held = 0, beyond = 0;

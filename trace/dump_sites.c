@@ -14,24 +14,47 @@ static struct call_frame frame_of(const struct dump_frame *f)
 
 static size_t frames_of(const struct dump *d, uint32_t stack, struct call_frame frames[LEVELS_MAX])
 {
-	uint32_t count = stack < d->stack_count ? d->stacks[stack].count : 0;
-	if (count > LEVELS_MAX)
-		count = LEVELS_MAX;
+	uint32_t count = d->stacks[stack].count < LEVELS_MAX ? d->stacks[stack].count : LEVELS_MAX;
 	for (uint32_t i = 0; i < count; i++)
 		frames[i] = frame_of(dump_frame(d, stack, i));
 	return count;
 }
 
-int dump_site_level(const struct dump *d, uint32_t stack)
+static struct dump_site look_up(const struct dump *d, uint32_t stack)
 {
 	struct call_frame frames[LEVELS_MAX];
-	return call_site_level(frames, frames_of(d, stack, frames));
+	size_t count = frames_of(d, stack, frames);
+	int level = call_site_level(frames, count);
+	return (struct dump_site){
+		.frame = level < 0 ? UINT32_MAX : d->stack_frames[d->stacks[stack].first + (uint32_t)level],
+		.category = call_category(frames, count),
+		.gradients = call_gradients(frames, count),
+		.optimizer = call_optimizer(frames, count),
+		.modules = call_modules(frames, count),
+		.known = true,
+		.of_program = call_is_of_program(frames, count),
+		.of_file = call_is_of_file(frames, count),
+		.of_model = call_is_of_model(frames, count),
+		.has_python = call_has_python(frames, count),
+		.in_own_loop = call_is_in_own_loop(frames, count),
+	};
+}
+
+const struct dump_site *dump_site(const struct dump *d, uint32_t stack)
+{
+	struct dump_site *site = &d->sites[stack];
+	if (!site->known)
+		*site = look_up(d, stack);
+	return site;
 }
 
 bool dump_site_text(const struct dump *d, uint32_t stack, char text[DUMP_SITE_BYTES])
 {
-	struct call_frame frames[LEVELS_MAX];
-	return call_site_text(frames, frames_of(d, stack, frames), text);
+	uint32_t frame = dump_site(d, stack)->frame;
+	text[0] = '\0';
+	if (frame != UINT32_MAX)
+		dump_frame_text(&d->frames[frame], text);
+	return frame != UINT32_MAX;
 }
 
 void dump_frame_text(const struct dump_frame *f, char text[DUMP_SITE_BYTES])
@@ -46,58 +69,10 @@ void dump_stack_text(const struct dump *d, uint32_t stack, char *text, size_t ro
 	call_stack_text(frames, frames_of(d, stack, frames), text, room);
 }
 
-unsigned dump_modules(const struct dump *d, uint32_t stack)
-{
-	struct call_frame frames[LEVELS_MAX];
-	return call_modules(frames, frames_of(d, stack, frames));
-}
-
 bool dump_is_line_of_program(const struct dump_frame *f)
 {
 	struct call_frame frame = frame_of(f);
 	return call_is_line_of_program(&frame);
-}
-
-bool dump_is_of_file(const struct dump *d, uint32_t stack)
-{
-	struct call_frame frames[LEVELS_MAX];
-	return call_is_of_file(frames, frames_of(d, stack, frames));
-}
-
-bool dump_is_of_program(const struct dump *d, uint32_t stack)
-{
-	struct call_frame frames[LEVELS_MAX];
-	return call_is_of_program(frames, frames_of(d, stack, frames));
-}
-
-bool dump_is_of_model(const struct dump *d, uint32_t stack)
-{
-	struct call_frame frames[LEVELS_MAX];
-	return call_is_of_model(frames, frames_of(d, stack, frames));
-}
-
-bool dump_has_python(const struct dump *d, uint32_t stack)
-{
-	struct call_frame frames[LEVELS_MAX];
-	return call_has_python(frames, frames_of(d, stack, frames));
-}
-
-bool dump_is_in_own_loop(const struct dump *d, uint32_t stack)
-{
-	struct call_frame frames[LEVELS_MAX];
-	return call_is_in_own_loop(frames, frames_of(d, stack, frames));
-}
-
-enum call_gradients dump_gradients(const struct dump *d, uint32_t stack)
-{
-	struct call_frame frames[LEVELS_MAX];
-	return call_gradients(frames, frames_of(d, stack, frames));
-}
-
-enum call_optimizer dump_optimizer(const struct dump *d, uint32_t stack)
-{
-	struct call_frame frames[LEVELS_MAX];
-	return call_optimizer(frames, frames_of(d, stack, frames));
 }
 
 bool dump_history_has_stacks(const struct dump *d, size_t first, size_t end)
@@ -108,8 +83,10 @@ bool dump_history_has_stacks(const struct dump *d, size_t first, size_t end)
 	return false;
 }
 
-enum evidence_category dump_category(const struct dump *d, uint32_t stack)
+void dump_mix_add(const struct dump *d, struct dump_mix *mix, uint32_t stack, uint64_t bytes)
 {
-	struct call_frame frames[LEVELS_MAX];
-	return call_category(frames, frames_of(d, stack, frames));
+	enum evidence_category category = dump_category(d, stack);
+	mix->bytes[category] += bytes;
+	if (mix->stack == 0 || mix->bytes[category] > mix->bytes[dump_category(d, mix->stack)])
+		mix->stack = stack;
 }

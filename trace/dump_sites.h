@@ -10,9 +10,13 @@
 
 enum { DUMP_SITE_BYTES = CALL_SITE_BYTES };
 
-/* The level of the innermost frame that is the program's own, not PyTorch's, Python's or a library's; if none is, of
- * the innermost frame; -1: the stack is not known. */
-int dump_site_level(const struct dump *d, uint32_t stack);
+/* What explain/call_site.h finds in a stack, looked up when it is first asked for. No two threads may ask at once. */
+const struct dump_site *dump_site(const struct dump *d, uint32_t stack);
+
+static inline enum evidence_category dump_category(const struct dump *d, uint32_t stack)
+{
+	return dump_site(d, stack)->category;
+}
 
 /* "train.py:31 forward": false if nothing is known. */
 bool dump_site_text(const struct dump *d, uint32_t stack, char text[DUMP_SITE_BYTES]);
@@ -23,33 +27,22 @@ void dump_frame_text(const struct dump_frame *f, char text[DUMP_SITE_BYTES]);
 /* The program's lines of a stack, innermost first, separated by '\n'. */
 void dump_stack_text(const struct dump *d, uint32_t stack, char *text, size_t room);
 
-/* How many modules deep a stack is in a model; 0: outside of models. */
-unsigned dump_modules(const struct dump *d, uint32_t stack);
-
 /* call_is_line_of_program */
 bool dump_is_line_of_program(const struct dump_frame *f);
 
-/* call_is_of_file */
-bool dump_is_of_file(const struct dump *d, uint32_t stack);
-
-/* call_is_of_program */
-bool dump_is_of_program(const struct dump *d, uint32_t stack);
-
-/* call_is_of_model. One pass through a model leaves at most DUMP_OF_A_PART blocks of a line for each of its parts. */
+/* One pass through a model leaves at most so many blocks of a line for each of the model's parts. */
 enum { DUMP_OF_A_PART = 16 };
-bool dump_is_of_model(const struct dump *d, uint32_t stack);
-
-/* call_has_python, call_is_in_own_loop, call_gradients, call_optimizer */
-bool dump_has_python(const struct dump *d, uint32_t stack);
-bool dump_is_in_own_loop(const struct dump *d, uint32_t stack);
-enum call_gradients dump_gradients(const struct dump *d, uint32_t stack);
-enum call_optimizer dump_optimizer(const struct dump *d, uint32_t stack);
 
 /* Whether any allocation among events first .. end - 1 has a stack. None has with context="state", where only the
  * blocks that are live at the end have stacks. */
 bool dump_history_has_stacks(const struct dump *d, size_t first, size_t end);
 
-/* The category, as far as the frames tell it. */
-enum evidence_category dump_category(const struct dump *d, uint32_t stack);
+/* What a line holds, by category: it may make memory of several, such as the workspace of a product beside a gradient.
+ * That which it holds most of counts. */
+struct dump_mix {
+	uint64_t bytes[CATEGORY_COUNT];
+	uint32_t stack;            /* of that category; 0: the line holds nothing */
+};
+void dump_mix_add(const struct dump *d, struct dump_mix *mix, uint32_t stack, uint64_t bytes);
 
 #endif

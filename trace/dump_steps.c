@@ -62,16 +62,9 @@ static bool find_marks(const struct dump *d, int device, size_t first, size_t en
 
 /* ---- of optimizers ---------------------------------------------------------------------------------- */
 
-static enum call_optimizer optimizer_of(const struct dump *d, const struct dump_event *e, uint8_t *known)
-{
-	if (!known[e->stack])
-		known[e->stack] = (uint8_t)(1 + dump_optimizer(d, e->stack));
-	return known[e->stack] - 1;
-}
-
 /* Where the program goes on to allocate after an optimizer has done `what`, as stacks of what it allocated and freed
  * show. false: no memory. */
-static bool find_optimizers(const struct dump *d, size_t first, size_t end, enum call_optimizer what, uint8_t *known,
+static bool find_optimizers(const struct dump *d, size_t first, size_t end, enum call_optimizer what,
                             struct dump_steps *s)
 {
 	size_t room = 0;
@@ -80,7 +73,7 @@ static bool find_optimizers(const struct dump *d, size_t first, size_t end, enum
 		const struct dump_event *e = &d->events[i];
 		if (e->action != DUMP_ALLOC && e->action != DUMP_FREE_REQUESTED)
 			continue;
-		enum call_optimizer does = optimizer_of(d, e, known);
+		enum call_optimizer does = dump_site(d, e->stack)->optimizer;
 		if (inside && e->action == DUMP_ALLOC && does == CALL_NO_OPTIMIZER) {
 			if (!make_room(&s->at, s->count, &room, sizeof *s->at))
 				return false;
@@ -95,14 +88,9 @@ static bool find_optimizers(const struct dump *d, size_t first, size_t end, enum
 /* The steps of optimizers or, of those that need no memory for a step, where they clear gradients. false: no memory. */
 static bool find_best_optimizers(const struct dump *d, size_t first, size_t end, struct dump_steps *s)
 {
-	uint8_t *known = calloc(d->stack_count, 1);
-	bool done = known && find_optimizers(d, first, end, CALL_OPTIMIZER_STEPS, known, s);
-	if (done && s->count == 0) {
-		dump_steps_free(s);
-		done = find_optimizers(d, first, end, CALL_OPTIMIZER_CLEARS, known, s);
-	}
-	free(known);
-	return done;
+	if (!find_optimizers(d, first, end, CALL_OPTIMIZER_STEPS, s))
+		return false;
+	return s->count > 0 || find_optimizers(d, first, end, CALL_OPTIMIZER_CLEARS, s);
 }
 
 /* ---- recognised ------------------------------------------------------------------------------------- */
@@ -187,33 +175,17 @@ static bool regular(const uint32_t *at, size_t n, size_t apart, uint32_t *usual)
 	return near * 100 >= count * PART_REGULAR;
 }
 
-/* A model's layers come as regularly as steps, and memory that one forward pass keeps grows with each layer: a step is
- * what calls the model. */
-static bool is_inside_model(const struct dump *d, size_t stack)
-{
-	for (uint32_t i = 0; stack < d->stack_count && i < d->stacks[stack].count; i++) {
-		const struct dump_frame *f = dump_frame(d, (uint32_t)stack, i);
-		if (strstr(f->name, "_call_impl") && strstr(f->file, "nn/modules/module"))
-			return true;
-	}
-	return false;
-}
-
-/* What autograd's threads allocate comes for each layer, too, and so does the workspace of their products. Where
- * Python's lines are recorded, but not C++'s, it has no stack. */
-static bool is_of_autograd(const struct places *p, size_t key)
+/* Models' layers come as regularly as steps, and recur in each, however many steps there are; memory that one forward
+ * pass keeps grows with each layer: a step is what calls the model. What autograd's threads allocate comes for each
+ * layer, too, and so does the workspace of their products. Where Python's lines are recorded, but not C++'s, it has no
+ * stack. */
+static bool is_of_layers(const struct places *p, size_t key)
 {
 	if (key >= p->d->stack_count)
 		return p->has_stacks;
-	uint32_t stack = (uint32_t)key;
-	enum evidence_category category = dump_category(p->d, stack);
-	return (category == CATEGORY_GRADIENTS || category == CATEGORY_OTHER) && !dump_is_of_program(p->d, stack);
-}
-
-/* Models' layers recur in each step, however many steps there are. */
-static bool is_of_layers(const struct places *p, size_t key)
-{
-	return is_inside_model(p->d, key) || is_of_autograd(p, key);
+	const struct dump_site *site = dump_site(p->d, (uint32_t)key);
+	bool autograd = site->category == CATEGORY_GRADIENTS || site->category == CATEGORY_OTHER;
+	return site->modules > 0 || (autograd && !site->of_program);
 }
 
 /* `least`: how often it must occur. */
@@ -330,9 +302,8 @@ static bool still_lasts(const struct dump_steps *s, size_t end, size_t newest)
 /* Whether the program has done as much between earlier steps, if those do not begin in a model, as layers do. */
 static bool did_as_much(const struct dump *d, const struct dump_steps *s, size_t end)
 {
-	uint32_t begin = d->events[s->at[0]].stack;
-	bool outside = dump_is_of_program(d, begin) && !is_inside_model(d, begin);
-	return (s->marked || outside) && still_lasts(s, end, s->count);
+	const struct dump_site *begin = dump_site(d, d->events[s->at[0]].stack);
+	return (s->marked || (begin->of_program && begin->modules == 0)) && still_lasts(s, end, s->count);
 }
 
 /* A program that has left its loop may be in another, such as evaluation after training: then that one's steps count.

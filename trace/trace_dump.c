@@ -772,6 +772,8 @@ static trz_status read_dump(struct trace_input *in, struct dump *d)
 		status = no_memory(&r);
 	if (status == TRZ_OK)
 		status = read_root(&r);
+	if (status == TRZ_OK && !(d->sites = calloc(d->stack_count, sizeof *d->sites)))
+		status = no_memory(&r);
 	d->texts = r.plain.texts.bytes;
 	d->report = r.plain.report;
 	r.plain.texts.bytes = NULL;
@@ -810,6 +812,7 @@ void dump_free(struct dump *d)
 	free(d->events);
 	free(d->traces);
 	free(d->stacks);
+	free(d->sites);
 	free(d->stack_frames);
 	free(d->frames);
 	free(d->marks);

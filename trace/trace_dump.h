@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "call_site.h"
 #include "terrazzo.h"
 
 enum dump_state {
@@ -79,6 +80,16 @@ struct dump_stack {
 	uint32_t first, count;
 };
 
+/* What a stack shows, once dump_site() has been asked. */
+struct dump_site {
+	uint32_t frame;            /* of call_site_level; UINT32_MAX: the stack is not known */
+	enum evidence_category category;
+	enum call_gradients gradients;
+	enum call_optimizer optimizer;
+	unsigned modules;
+	bool known, of_program, of_file, of_model, has_python, in_own_loop;
+};
+
 /* The history of one device, oldest first: events[first] .. */
 struct dump_trace {
 	size_t first, count;
@@ -134,6 +145,7 @@ struct dump {
 	struct dump_event *events;
 	struct dump_trace *traces;       /* one for each device */
 	struct dump_stack *stacks;       /* [0]: the unknown one, empty; no two are equal */
+	struct dump_site *sites;         /* of stacks */
 	uint32_t *stack_frames;          /* indices into frames */
 	struct dump_frame *frames;       /* no two are equal */
 	struct dump_mark *marks;
