@@ -46,7 +46,7 @@ struct case_ {
 	struct evidence e;
 	struct verdict v;
 	char *name;                /* e.source_name */
-	struct evidence *fails;    /* of a snapshot without a failure: `e` if the program failed later; NULL: not known */
+	struct evidence *fails;    /* a snapshot's: `e` if the program failed later; NULL: there is no other source */
 };
 
 struct explain_command {
@@ -147,24 +147,17 @@ static int rank_of_name(const char *name)
 	return rank;
 }
 
-/* A text among other files may tell that the program failed after the snapshot. */
-static trz_status read_as_failed(const struct explain_command *c, const struct dump *d, struct case_ *k)
-{
-	bool told = k->e.failed || k->e.source != EVIDENCE_PICKLE || !k->e.has_history;
-	if (told || !c->has_others)
-		return TRZ_OK;
-	k->fails = malloc(sizeof *k->fails);
-	return k->fails ? dump_evidence(d, k->name, c->device, true, k->fails) : no_memory();
-}
-
 static trz_status read_dump(struct explain_command *c, const char *name, const struct dump *d)
 {
 	struct case_ *added = add_case(c, name);
 	if (!added)
 		return no_memory();
-	trz_status status = dump_evidence(d, added->name, c->device, false, &added->e);
-	if (status == TRZ_OK)
-		status = read_as_failed(c, d, added);
+	/* A text among other files may tell that the program failed after the snapshot. */
+	if (c->has_others && !(added->fails = malloc(sizeof *added->fails))) {
+		remove_last_case(c);
+		return no_memory();
+	}
+	trz_status status = dump_evidence(d, added->name, c->device, &added->e, added->fails);
 	if (status != TRZ_OK) {
 		remove_last_case(c);
 	} else if (added->e.rank < 0) {
@@ -470,7 +463,7 @@ static void add_failure(struct case_ *k, const struct evidence *t)
 {
 	struct evidence *s = &k->e;
 	int rank = s->rank;
-	if (k->fails) {
+	if (s->has_history) {
 		evidence_copy(s, k->fails);
 		s->rank = rank;
 	}

@@ -49,7 +49,7 @@ static char *find_verdict(const struct dump *d, const char *file, int device)
 	struct verdict v;
 	char *text = NULL;
 	size_t size;
-	if (e && dump_evidence(d, file, device, false, e) == TRZ_OK) {
+	if (e && dump_evidence(d, file, device, e, NULL) == TRZ_OK) {
 		FILE *to = open_memstream(&text, &size);
 		if (to) {
 			verdict_find(e, &v);

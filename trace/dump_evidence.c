@@ -12,6 +12,7 @@
 #include "dump_growth.h"
 #include "dump_holdings.h"
 #include "dump_left.h"
+#include "dump_play.h"
 #include "error.h"
 #include "report_evidence.h"
 
@@ -305,22 +306,35 @@ static bool lacks_leak(const struct evidence *e)
 	return e->failed && evidence_known(e->allocated);
 }
 
-/* Judged as at a failure if the program went on to fail. */
-static trz_status tell_growth(const struct dump *d, const struct dump_moment *m, size_t end, bool fails,
-                              struct evidence *e)
+static trz_status tell_growth(const struct dump_play *p, const struct dump_moment *m, size_t end, struct evidence *e)
 {
-	bool failed = e->failed;
-	e->failed |= fails;
-	trz_status status = dump_growth(d, e->device, end, m, e);
+	trz_status status = dump_growth(p, m, e);
 	if (status == TRZ_OK && lacks_leak(e))
-		status = dump_left(d, e->device, end, m, e);
+		status = dump_left(p->d, e->device, end, m, e);
 	if (status == TRZ_OK && lacks_leak(e))
-		status = dump_copies(d, e->device, end, m, e);
-	e->failed = failed;
+		status = dump_copies(p->d, e->device, end, m, e);
 	return status;
 }
 
-trz_status dump_evidence(const struct dump *d, const char *name, int device, bool fails, struct evidence *e)
+static trz_status tell_history(const struct dump *d, const struct dump_moment *m, size_t end, struct evidence *e,
+                               struct evidence *fails)
+{
+	struct dump_play p;
+	trz_status status = dump_play(d, e->device, end, m, &p);
+	if (fails)
+		evidence_copy(fails, e);
+	if (status == TRZ_OK)
+		status = tell_growth(&p, m, end, e);
+	if (status == TRZ_OK && fails) {
+		fails->failed = true;
+		status = tell_growth(&p, m, end, fails);
+		fails->failed = e->failed;
+	}
+	dump_play_free(&p);
+	return status;
+}
+
+trz_status dump_evidence(const struct dump *d, const char *name, int device, struct evidence *e, struct evidence *fails)
 {
 	evidence_init(e, EVIDENCE_SNAPSHOT, name);
 	if (has_report(d, device, e))
@@ -351,7 +365,7 @@ trz_status dump_evidence(const struct dump *d, const char *name, int device, boo
 		infer(e);
 	status = tell_holders(d, &m, e);
 	if (status == TRZ_OK && e->has_history)
-		status = tell_growth(d, &m, end, fails, e);
+		status = tell_history(d, &m, end, e, e->failed ? NULL : fails);
 	dump_moment_free(&m);
 	return status;
 }

@@ -11,10 +11,11 @@
 
 enum { DUMP_ANY_DEVICE = -1 };
 
-/* `device`: DUMP_ANY_DEVICE means dump_fullest(). `fails`: another source tells that the program failed later, so what
- * grows counts as it does at a failure. Errors: NOT_FOUND (no such device, or the snapshot has no memory and
- * no history), HOST_MEMORY. */
-trz_status dump_evidence(const struct dump *d, const char *name, int device, bool fails, struct evidence *e);
+/* `device`: DUMP_ANY_DEVICE means dump_fullest(). `fails`, unless NULL, gets the same where PyTorch's history shows no
+ * failure, with what grows judged as if the program had failed later, as another source may tell; else it is left as it
+ * is. Errors: NOT_FOUND (no such device, or the snapshot has no memory and no history), HOST_MEMORY. */
+trz_status dump_evidence(const struct dump *d, const char *name, int device, struct evidence *e,
+                         struct evidence *fails);
 
 /* The device that ran out of memory last; if none did, the one with the most reserved memory; -1: there is none. */
 int dump_fullest(const struct dump *d);

@@ -60,10 +60,10 @@ static void explain(struct rig *r, size_t size, trz_stream stream)
 	assert_ok(trz_report(r->heap, TRZ_REPORT_FAILURE, to_page, &here));
 	end_before_source(&here);
 	assert_ok(dump_load(path, &d));
-	assert_int_equal(dump_evidence(&d, path, 1, false, &e), TRZ_ERROR_NOT_FOUND);
+	assert_int_equal(dump_evidence(&d, path, 1, &e, NULL), TRZ_ERROR_NOT_FOUND);
 	for (int device = DUMP_ANY_DEVICE; device <= 0; device++) {
 		there.used = 0;
-		assert_ok(dump_evidence(&d, path, device, false, &e));
+		assert_ok(dump_evidence(&d, path, device, &e, NULL));
 		verdict_find(&e, &v);
 		assert_true(oom_report_text(&e, &v, to_page, &there));
 		end_before_source(&there);
@@ -124,7 +124,7 @@ static void test_without_a_report(void **state)
 	assert_ok(trz_snapshot(r.heap, path));
 	assert_ok(dump_load(path, &d));
 	assert_null(d.report);
-	assert_ok(dump_evidence(&d, path, DUMP_ANY_DEVICE, false, &e));
+	assert_ok(dump_evidence(&d, path, DUMP_ANY_DEVICE, &e, NULL));
 	dump_free(&d);
 	verdict_find(&e, &v);
 	assert_string_equal(verdict_name(v.kind), "full");

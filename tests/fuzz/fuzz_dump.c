@@ -42,7 +42,7 @@ static void explain(const struct dump *d)
 	static struct evidence e;
 	static struct verdict v;
 	size_t bytes = 0;
-	if (dump_evidence(d, "input", DUMP_ANY_DEVICE, false, &e) != TRZ_OK)
+	if (dump_evidence(d, "input", DUMP_ANY_DEVICE, &e, NULL) != TRZ_OK)
 		return;
 	verdict_find(&e, &v);
 	require(oom_report_text(&e, &v, count, &bytes) && oom_report_json(&e, &v, count, &bytes) && bytes > 0);

@@ -115,7 +115,7 @@ static struct evidence *run_out(uint64_t requested)
 	n += (size_t)snprintf(text + n, sizeof text - n, "]}],\"device_traces\":[[%s]],\"external_annotations\":[%s]}",
 	                      p.events, p.marks);
 	assert_ok(dump_load_memory("test", text, n, &d));
-	assert_ok(dump_evidence(&d, "test", DUMP_ANY_DEVICE, false, &e));
+	assert_ok(dump_evidence(&d, "test", DUMP_ANY_DEVICE, &e, NULL));
 	dump_free(&d);
 	return &e;
 }
