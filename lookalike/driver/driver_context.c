@@ -141,6 +141,20 @@ static void set_current(trz_context context)
 	sim_context_set_current(look.sim, current_green ? current_green->primary : context);
 }
 
+trz_context look_bind(void)
+{
+	void *context = look_context();
+	if (context)
+		return context;
+	pthread_mutex_lock(&primary.lock);
+	context = primary.retains[0] > 0 ? primary.context[0] : NULL;
+	pthread_mutex_unlock(&primary.lock);
+	if (!context && cuDevicePrimaryCtxRetain(&context, 0) != TRZ_CUDA_SUCCESS)
+		return NULL;
+	set_current(context);
+	return context;
+}
+
 cuda_result cuCtxGetCurrent(void **context)
 {
 	LOOK_ENTER(cuCtxGetCurrent);

@@ -92,6 +92,10 @@ int look_device_of(int number);
 /* driver_context.c: the calling thread's current context (NULL: none); the context of a stream or an event. */
 trz_context look_context(void);
 trz_context look_stream_context(void *stream);
+
+/* The calling thread's context; a thread without one gets the first device's, as by the runtime that libraries use.
+ * NULL: none can be made. */
+trz_context look_bind(void);
 /* A green context, which has a share of a device's multiprocessors. Here it is its device's primary context under
  * another handle. Never freed. */
 struct look_green {

@@ -861,8 +861,8 @@ int trz_lookalike_library_call(void *stream, const char *name, const uint64_t *w
 	if (!look.sim)
 		return TRZ_CUDA_ERROR_NOT_INITIALIZED;
 	LOOK_NEED(!sim_called_back(look.sim), NOT_PERMITTED);
+	LOOK_NEED(look_bind(), INVALID_CONTEXT);
 	trz_context context = look_stream_context(stream);
-	LOOK_NEED(context, INVALID_CONTEXT);
 	__atomic_fetch_add(&look_live.library_calls, 1, __ATOMIC_RELAXED);
 	const struct sim_words arguments = {words, count, count, false};
 	look_note_work(context, stream);

@@ -13,7 +13,7 @@
 #endif
 
 /* A library's call that puts work on a stream: it takes the time of a kernel and, like a kernel, uses the device
- * addresses among `words`. Returns a driver's result. `name` is not copied. The calling thread has a context. */
+ * addresses among `words`. Returns a driver's result. `name` is not copied. */
 STANDIN_DRIVER int trz_lookalike_library_call(void *stream, const char *name, const uint64_t *words, size_t count);
 
 /* The same for a collective among ranks (standin_meeting.h). */

@@ -202,6 +202,31 @@ assert runtime.cudaStreamSynchronize(second) == 0 and runtime.cudaDeviceSynchron
                                       text=True, check=True)
                 self.assertEqual("race" in done.stderr, races, done.stderr)
 
+    def test_a_thread_without_a_context_gets_one(self):
+        """As by the runtime, which the libraries use: its first call of CUDA may be a library's."""
+        code = f"""
+import ctypes, threading
+from ctypes import byref, c_size_t, c_void_p
+runtime = ctypes.CDLL({str(self.target / "libcudart.so.13")!r})
+cublas = ctypes.CDLL({str(self.target / "libcublas.so.13")!r})
+driver = ctypes.CDLL({str(self.target / "libcuda.so.1")!r})
+a, handle, one, done = c_void_p(), c_void_p(), ctypes.c_float(1), []
+assert runtime.cudaMalloc(byref(a), c_size_t(1 << 20)) == 0 and cublas.cublasCreate_v2(byref(handle)) == 0
+def context():
+    got = c_void_p()
+    assert driver.cuCtxGetCurrent(byref(got)) == 0
+    return got.value
+def multiply():
+    done.append(context() is None)
+    done.append(cublas.cublasGemmEx(handle, 0, 0, 8, 8, 8, byref(one), a, 0, 8, a, 0, 8, byref(one), a, 0, 8, 0, 0))
+    done.append(context())
+thread = threading.Thread(target=multiply)
+thread.start()
+thread.join()
+assert done == [True, 0, context()], done
+"""
+        subprocess.run([sys.executable, "-c", code], check=True)
+
     def test_the_user_loads_with_its_versions(self):
         subprocess.run([sys.executable, "-c", "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], os.RTLD_NOW)",
                         self.torch / "lib" / "libuser.so"], check=True)
