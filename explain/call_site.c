@@ -253,9 +253,12 @@ bool call_begins_step(const struct call_frame *frames, size_t count)
 bool call_is_of_model(const struct call_frame *frames, size_t count)
 {
 	unsigned calls = call_modules(frames, count);
-	for (size_t i = 1; calls == 1 && i < count; i++)
+	const struct call_frame *called = NULL;  /* by the next frame of Python: C++'s may stand between the two */
+	for (size_t i = 0; calls == 1 && i < count; i++) {
 		if (is_call(&frames[i]))
-			return is_program(&frames[i - 1]);
+			return called && is_program(called);
+		called = is_python(&frames[i]) ? &frames[i] : called;
+	}
 	return calls > 1;
 }
 

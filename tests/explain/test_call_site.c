@@ -148,6 +148,22 @@ static void test_weights_are_loaded_in_threads(void **state)
 	assert_int_equal(call_category(frames, LENGTH(frames)), CATEGORY_WEIGHTS);
 }
 
+/* Between a module's function and what has called it, stacks with C++ have frames of the interpreter. */
+static void test_a_module_of_the_program_is_a_model(void **state)
+{
+	(void)state;
+	struct call_frame frames[] = {
+		{.file = "/tmp/Python-3.11.7/Objects/abstract.c", .name = "PyNumber_MatrixMultiply", .line = 1},
+		{.file = "/users/me/model.py", .name = "forward", .line = 31},
+		{.file = "/tmp/Python-3.11.7/Python/ceval.c", .name = "_PyEval_EvalFrame", .line = 73},
+		{.file = "/p/site-packages/torch/nn/modules/module.py", .name = "_call_impl", .line = 9},
+		{.file = "/users/me/train.py", .name = "step", .line = 5},
+	};
+	assert_true(call_is_of_model(frames, LENGTH(frames)));
+	frames[1].file = "/p/site-packages/torch/nn/modules/linear.py";
+	assert_false(call_is_of_model(frames, LENGTH(frames)));
+}
+
 /* backward() sets .grad, grad() returns gradients; the innermost counts. */
 static void test_gradients_are_set_or_asked_for(void **state)
 {
@@ -201,6 +217,7 @@ int main(void)
 		cmocka_unit_test(test_a_cut_stack_of_autograd_is_of_gradients),
 		cmocka_unit_test(test_workspaces_and_caches_are_no_activations),
 		cmocka_unit_test(test_weights_are_loaded_in_threads),
+		cmocka_unit_test(test_a_module_of_the_program_is_a_model),
 		cmocka_unit_test(test_gradients_are_set_or_asked_for),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
