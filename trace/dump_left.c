@@ -173,11 +173,11 @@ static bool has_left_most(const struct line *line, const struct evidence *e)
 	       line->held >= e->allocated / SELDOM_PART;
 }
 
-/* Of a model's activations a step of its optimizer needs none after. */
+/* Of a model's activations a step of its optimizer needs none after; what only runs models may remember some. */
 static bool is_over(const struct search *s, const struct line *line)
 {
 	const struct dump_site *site = dump_site(s->d, line->mix.stack);
-	return line->held > 0 && site->category == CATEGORY_ACTIVATIONS && site->of_model;
+	return line->held > 0 && !s->steps->calls && site->category == CATEGORY_ACTIVATIONS && site->of_model;
 }
 
 /* Whether activations have outlived steps: more than those of one pass, some of which a part of the model's may still
@@ -193,6 +193,9 @@ static bool leaks(const struct search *s, const struct line *line, const struct 
 	char site[DUMP_SITE_BYTES];
 	bool several = s->steps->count > STEPS_LEAST && (leaves_in_both_halves(line) || has_left_most(line, e));
 	if (line->held < e->allocated / MATTERS || !(several || outlives(s, line)))
+		return false;
+	/* Rounds may be over a model's parts, each of which leaves something in a pass. */
+	if (s->steps->calls && line->held_count <= DUMP_OF_A_PART * s->alike)
 		return false;
 	enum evidence_category category = dump_category(s->d, line->mix.stack);
 	bool over = is_over(s, line);
@@ -305,23 +308,36 @@ static trz_status judge(const struct search *s, size_t event, uint64_t grown, in
 	return tell_all(s, m, e);
 }
 
-/* The most possible weights of one line and size. Errors: HOST_MEMORY. */
+/* A key for the line and size of what may be a weight. false: it is none. */
+static bool may_be_part(const struct search *s, const struct dump_block *b, uint64_t *kind)
+{
+	struct line *line = line_of(s, b->stack);
+	*kind = prng_mix(b->size ^ prng_mix(line ? (uint64_t)(line - s->lines) + 1 : 0));
+	bool part = b->stack == 0 || dump_category(s->d, b->stack) == CATEGORY_WEIGHTS;
+	return b->state == DUMP_HELD && b->size >= PART_BYTES && part;
+}
+
+/* The most possible weights of one line and size, but for those that steps make. Errors: HOST_MEMORY. */
 static trz_status count_alike(struct search *s, const struct dump_moment *m)
 {
-	struct trace_map counts = { 0 };
+	struct trace_map counts = { 0 }, kinds = { 0 };
 	trz_status status = TRZ_OK;
+	uint64_t kind;
+	uint32_t at, count;
 	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++) {
 		const struct dump_block *b = &m->blocks[i];
-		uint32_t count;
-		bool part = b->stack == 0 || dump_category(s->d, b->stack) == CATEGORY_WEIGHTS;
-		if (b->state != DUMP_HELD || b->size < PART_BYTES || !part)
+		bool made = b->stack && map_get(&s->made, b->address, &at) && begin_of(s) + at >= s->steps->at[1];
+		if (made && may_be_part(s, b, &kind))
+			status = map_set(&kinds, kind, 0);
+	}
+	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++) {
+		if (!may_be_part(s, &m->blocks[i], &kind) || map_get(&kinds, kind, &at))
 			continue;
-		struct line *line = line_of(s, b->stack);
-		uint64_t key = prng_mix(b->size ^ prng_mix(line ? (uint64_t)(line - s->lines) + 1 : 0));
-		status = map_count(&counts, key, &count);
+		status = map_count(&counts, kind, &count);
 		s->alike = max_u64(s->alike, count);
 	}
 	map_free(&counts);
+	map_free(&kinds);
 	return status;
 }
 
@@ -352,7 +368,10 @@ trz_status dump_left(const struct dump *d, int device, size_t event, const struc
 {
 	struct dump_steps steps;
 	trz_status status = dump_marks(d, device, d->traces[device].first, event, &steps);
-	if (status == TRZ_OK && steps.count > 0 && lasts(&steps, d->traces[device].first, event)) {
+	bool trains = evidence_or_zero(e->categories[CATEGORY_GRADIENTS]) ||
+	              evidence_or_zero(e->categories[CATEGORY_OPTIMIZER]);
+	bool found = steps.count > 0 && !(steps.calls && trains);
+	if (status == TRZ_OK && found && lasts(&steps, d->traces[device].first, event)) {
 		struct search s = { .d = d, .steps = &steps };
 		status = add_begin(&steps, d->traces[device].first);
 		status = status == TRZ_OK ? search(&s, event, m, e) : status;

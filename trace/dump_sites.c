@@ -32,6 +32,7 @@ static struct dump_site look_up(const struct dump *d, uint32_t stack)
 		.optimizer = call_optimizer(frames, count),
 		.modules = call_modules(frames, count),
 		.known = true,
+		.begins_step = call_begins_step(frames, count),
 		.of_program = call_is_of_program(frames, count),
 		.of_file = call_is_of_file(frames, count),
 		.of_model = call_is_of_model(frames, count),

@@ -20,7 +20,11 @@ enum {
 	PART_COVERED = 30,         /* per cent of the history must be covered by them */
 	IN_STEP_MAX = 4,           /* allocations that a line may make in each step, if none makes just one */
 	STACKLESS = 32,            /* times that the rarest size must recur, if there are no stacks */
-	MODEL_DEPTH = 512          /* no model has so many equal layers */
+	MODEL_DEPTH = 512,         /* no model has so many equal layers */
+	CALLS_WANTED = 8,          /* rounds of a loop that only calls models, */
+	CALLS_LEAST = 2,           /* or so many if no line has as many; */
+	CALLS_MOST = 64,           /* of more, a trend shows what they leave */
+	WORK_SHARE = 4             /* the part of the allocating that models do in such rounds, at least */
 };
 
 void dump_steps_free(struct dump_steps *s)
@@ -91,6 +95,63 @@ static bool find_best_optimizers(const struct dump *d, size_t first, size_t end,
 	if (!find_optimizers(d, first, end, CALL_OPTIMIZER_STEPS, s))
 		return false;
 	return s->count > 0 || find_optimizers(d, first, end, CALL_OPTIMIZER_CLEARS, s);
+}
+
+/* ---- of calls --------------------------------------------------------------------------------------- */
+
+/* Whether models do at least 1 / WORK_SHARE of the allocating, and nothing trains them. */
+static bool only_runs_models(const struct dump *d, size_t first, size_t end)
+{
+	uint64_t bytes = 0, of_models = 0;
+	for (size_t i = first; i < end; i++) {
+		if (d->events[i].action != DUMP_ALLOC)
+			continue;
+		const struct dump_site *site = dump_site(d, d->events[i].stack);
+		if (site->category == CATEGORY_GRADIENTS || site->category == CATEGORY_OPTIMIZER)
+			return false;
+		bytes += d->events[i].size;
+		of_models += site->of_model ? d->events[i].size : 0;
+	}
+	return of_models > 0 && of_models >= bytes / WORK_SHARE;
+}
+
+/* The line outside of models that makes an allocation for no known purpose; UINT32_MAX: it is none. */
+static uint32_t caller_of(const struct dump *d, const struct dump_event *e)
+{
+	const struct dump_site *site = dump_site(d, e->stack);
+	return e->action == DUMP_ALLOC && site->begins_step ? site->frame : UINT32_MAX;
+}
+
+/* The line that has the fewest allocations, but `least` or more, CALLS_MOST at most; UINT32_MAX: there is none. */
+static uint32_t rarest_caller(const struct dump *d, const uint32_t *counts, uint32_t least)
+{
+	uint32_t best = UINT32_MAX;
+	for (uint32_t i = 0; i < d->frame_count; i++)
+		if (counts[i] >= least && (best == UINT32_MAX || counts[i] < counts[best]))
+			best = i;
+	return best != UINT32_MAX && counts[best] <= CALLS_MOST ? best : UINT32_MAX;
+}
+
+/* The rounds of a loop that calls models. false: no memory. */
+static bool find_calls(const struct dump *d, size_t first, size_t end, struct dump_steps *s)
+{
+	size_t room = 0;
+	uint32_t *counts = calloc(d->frame_count + 1, sizeof *counts), chosen = UINT32_MAX, caller;
+	bool done = counts;
+	for (size_t i = first; i < end && done; i++)
+		if ((caller = caller_of(d, &d->events[i])) != UINT32_MAX)
+			counts[caller]++;
+	for (uint32_t least = CALLS_WANTED; done && chosen == UINT32_MAX && least >= CALLS_LEAST; least /= 2)
+		chosen = rarest_caller(d, counts, least);
+	free(counts);
+	for (size_t i = first; i < end && done && chosen != UINT32_MAX; i++) {
+		if (caller_of(d, &d->events[i]) != chosen)
+			continue;
+		done = make_room(&s->at, s->count, &room, sizeof *s->at);
+		if (done)
+			s->at[s->count++] = i;
+	}
+	return done;
 }
 
 /* ---- recognised ------------------------------------------------------------------------------------- */
@@ -352,6 +413,10 @@ trz_status dump_marks(const struct dump *d, int device, size_t first, size_t end
 	bool done = find_best_marks(d, device, first, end, 0, &told, out);
 	if (done && out->count == 0)
 		done = find_best_optimizers(d, first, end, out);
+	if (done && out->count == 0 && only_runs_models(d, first, end)) {
+		done = find_calls(d, first, end, out);
+		out->calls = true;
+	}
 	if (!done)
 		return no_memory(out, first, end);
 	out->lasts = out->count > 0 && still_lasts(out, end, out->count);

@@ -13,6 +13,7 @@ struct dump_steps {
 	size_t *at;
 	size_t count;
 	bool marked;               /* false: recognised by a place that allocates at regular intervals */
+	bool calls;                /* rounds of a loop that only calls models */
 	bool lasts;                /* the program is still in its loop: its newest step ended not long ago */
 };
 
@@ -20,8 +21,8 @@ struct dump_steps {
 enum { DUMP_STEPS_LEAST = 4 };
 trz_status dump_steps(const struct dump *d, int device, size_t first, size_t end, struct dump_steps *out);
 
-/* Those that the program or its optimizers have marked, however few; else those that the stacks of its optimizers show.
- * Errors: HOST_MEMORY. */
+/* Those that the program or its optimizers have marked, however few; else those that the stacks of its optimizers show
+ * or, where nothing is trained, the rounds of a loop that calls models. Errors: HOST_MEMORY. */
 trz_status dump_marks(const struct dump *d, int device, size_t first, size_t end, struct dump_steps *out);
 void dump_steps_free(struct dump_steps *s);
 

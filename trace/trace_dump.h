@@ -87,7 +87,7 @@ struct dump_site {
 	enum call_gradients gradients;
 	enum call_optimizer optimizer;
 	unsigned modules;
-	bool known, of_program, of_file, of_model, has_python, in_own_loop;
+	bool known, begins_step, of_program, of_file, of_model, has_python, in_own_loop;
 };
 
 /* The history of one device, oldest first: events[first] .. */

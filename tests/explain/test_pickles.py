@@ -1144,6 +1144,23 @@ class Loops(Case):
             got = self.expect(s, verdict, 54)
             self.assertEqual([g["site"] for g in got["growth"]], ["u/model.py:31 forward"] if verdict == "leak" else [])
 
+    def test_rounds_that_only_call_models(self):
+        """Nothing is trained, so what calls the model tells its rounds. A line leaks that holds many times as much as a
+        round leaves, and more than one pass through all of the model's parts may."""
+        begins = [{"filename": "/srv/u/serve.py", "line": 5, "name": "batch"}, *TRAIN]
+        for parts, state, kept, verdict in ((4, 0, INNER, "leak"), (40, 0, INNER, "full"), (4, 1, INNER, "full"),
+                                            (4, 0, KEPT, "full")):
+            s, at = Snapshot(), BASE + 100 * GIB
+            blocks = [*[(1, "a", WEIGHT)] * parts, *[(10, "a", ADAM)] * state, *[(10, "a", kept)] * 400]
+            for _ in range(4):
+                for k in range(6):
+                    s.passes(10 if k else 1, at, kept if k else begins)
+                s.event("alloc", 10, addr=s.at + sum(b[0] for b in blocks) * MIB, frames=kept)
+                blocks.append((10, "a", kept))
+            s.segment(*blocks)
+            s.oom(64, 10)
+            self.expect(s, verdict, 54)
+
     def test_a_rise_from_mark_to_mark(self):
         """What a step adds it adds after the least of that step, and the history begins where more is live."""
         s, at, blocks = Snapshot(), BASE + 100 * GIB, [(10, "a", KEPT)] * 400
