@@ -207,8 +207,8 @@ const struct evidence_holder *verdict_many(const struct evidence *e)
 	if (e->holder_count == 0 || !most->site || !is_free_to_go(most->category) || !evidence_known(e->allocated) ||
 	    most->bytes < e->allocated / 2)
 		return NULL;
-	bool many = most->count >= (is_a_list(e, most) ? LISTED : MANY);
-	return many && most->count >= MANY_OF_EACH * count_weights(e) ? most : NULL;
+	bool many = most->count >= MANY && most->count >= MANY_OF_EACH * count_weights(e);
+	return many || is_a_list(e, most) ? most : NULL;
 }
 
 /* What a line holds now: its growth counts whole steps only. Where only live blocks have stacks, the holder without one

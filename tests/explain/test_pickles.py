@@ -183,6 +183,13 @@ class Verdicts(Case):
             self.assertEqual(self.expect(s, verdict)["remedies"][0]["name"],
                              "keep_fewer" if verdict == "full" else "join_pieces")
 
+    def test_a_list_beside_many_weights(self):
+        """A few dozen blocks that hold most are the reason, however many the weights are, not the little state."""
+        s = Snapshot()
+        s.segment(*[(0.5, "a", WEIGHT)] * 28, *[(0.5, "a", ADAM)] * 56, *[(14, "a", TRAIN)] * 81)
+        s.oom(14, 8, frames=TRAIN)
+        self.assertEqual(self.expect(s, "full", 6)["remedies"][0]["name"], "keep_fewer")
+
     def test_other_stream(self):
         s = Snapshot()
         s.segment((100, "a"), (2900, "f"), stream=7)
