@@ -39,10 +39,10 @@ static bool count(void *owner, const char *text, size_t size)
 /* What is made of it, whatever it says. */
 static void explain(const struct dump *d)
 {
-	static struct evidence e;
+	static struct evidence e, fails;
 	static struct verdict v;
 	size_t bytes = 0;
-	if (dump_evidence(d, "input", DUMP_ANY_DEVICE, &e, NULL) != TRZ_OK)
+	if (dump_evidence(d, "input", DUMP_ANY_DEVICE, &e, &fails) != TRZ_OK)
 		return;
 	verdict_find(&e, &v);
 	require(oom_report_text(&e, &v, count, &bytes) && oom_report_json(&e, &v, count, &bytes) && bytes > 0);
