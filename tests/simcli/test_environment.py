@@ -70,6 +70,23 @@ class Folders(unittest.TestCase):
         env.take_out_runtime()
         self.assertTrue((library / names[0]).is_symlink())
 
+    def test_a_runtime_that_a_wheel_brings_along_is_replaced(self):
+        libraries, wheel = self.folder / "lookalikes", self.folder / "vision.libs"
+        libraries.mkdir()
+        wheel.mkdir()
+        for name in ("libcudart.so.13", "libcudart.so.11.0", "libcudart.so"):
+            (libraries / name).write_text("look-alike")
+        names = {"libcudart.faf08d9a.so.13": "libcudart.so.13", "libcudart-d0da41ae.so.11.0": "libcudart.so.11.0",
+                 "libcudart-c64a25f3.so.12.3.101": None, "libjpeg.185109e6.so.8": None}
+        for name in names:
+            (wheel / name).write_text("genuine")
+        env = self.made(self.folder)
+        for _ in range(2):
+            env.replace_runtimes(libraries)
+            for name, lookalike in names.items():  # without a look-alike of its version it stays
+                self.assertEqual((wheel / name).is_symlink(), bool(lookalike), name)
+                self.assertEqual((wheel / name).resolve().name, lookalike or name)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -41,7 +41,20 @@ class Standins(unittest.TestCase):
         (cls.root / "torch-9.dist-info").mkdir()
         (cls.root / "torch-9.dist-info" / "METADATA").write_text("Requires-Dist: nvidia-nccl-cu13==2.30.7\n")
         cls.make_user()
+        cls.make_extension()
         cls.where, cls.made = standins.make(cls.torch, LIBRARIES, cc=CC)
+
+    @classmethod
+    def make_extension(cls):
+        """A package beside torch: an extension that needs a function of cuBLAS that PyTorch does not."""
+        package = cls.root / "serving"
+        package.mkdir()
+        (package / "e.c").write_text("int cublasHgemm(), cublasOfOthers(); void *uses[] = { cublasHgemm };")
+        cls.compile(package / "e.c", "-o", package / "_C.so", "-Wl,--no-as-needed", f"-L{cls.torch / 'lib'}",
+                    "-l:libtorch_cuda.so", f"-Wl,-rpath,{cls.torch / 'lib'}", "-Wl,--allow-shlib-undefined")
+        (package / "e.c").write_text("int cublasOfOthers(); void *uses[] = { cublasOfOthers };")
+        cls.compile(package / "e.c", "-o", package / "apart.so")
+        (package / "text.so").write_text("INPUT(_C.so)")
 
     @classmethod
     def tearDownClass(cls):
@@ -53,7 +66,7 @@ class Standins(unittest.TestCase):
 
     @classmethod
     def make_user(cls):
-        """torch/lib/libuser.so, linked against libraries that are then thrown away."""
+        """torch/lib/libtorch_cuda.so, linked against libraries that are then thrown away."""
         real = cls.root / "real"
         real.mkdir()
         names = {"libcublas.so.13": "cublasCreate_v2 cublasDestroy_v2 cublasSetStream_v2 cublasGemmEx "
@@ -67,7 +80,7 @@ class Standins(unittest.TestCase):
             versions = [] if "nccl" in soname else [f"-Wl,--version-script={real / 'f.ver'}"]
             cls.compile(real / "f.c", f"-Wl,-soname,{soname}", "-o", real / soname, *versions)
         (real / "uses.c").write_text(USES)
-        cls.compile(real / "uses.c", "-o", cls.torch / "lib" / "libuser.so",
+        cls.compile(real / "uses.c", "-o", cls.torch / "lib" / "libtorch_cuda.so",
                     "-Wl,--disable-new-dtags,-rpath,$ORIGIN/../../nvidia/all/lib:$ORIGIN",
                     *(real / soname for soname in names), f"-L{LIBRARIES}", "-l:libcuda.so.1", "-l:libcudart.so.13")
         shutil.rmtree(real)
@@ -79,12 +92,17 @@ class Standins(unittest.TestCase):
         self.assertEqual(self.where, self.target.resolve())
         for name in (*self.made, "libcuda.so.1", "libcudart.so.13", "libnvidia-ml.so.1"):
             self.assertTrue((self.target / name).exists(), name)
-        self.assertEqual(self.made["libcublas.so.13"], 6)
+        self.assertEqual(self.made["libcublas.so.13"], 7)
+
+    def test_an_extension_finds_what_pytorch_does_not_need(self):
+        code = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], os.RTLD_NOW)"
+        subprocess.run([sys.executable, "-c", code, self.root / "serving" / "_C.so"], check=True)
+        self.assertFalse(hasattr(self.load("libcublas.so.13"), "cublasOfOthers"))
 
     def test_a_program_gets_those_that_it_needs(self):
         folder = self.root / "of-program"
-        made = standins.make_for_program(self.torch / "lib" / "libuser.so", LIBRARIES, folder, cc=CC)
-        self.assertEqual(made, self.made)
+        made = standins.make_for_program(self.torch / "lib" / "libtorch_cuda.so", LIBRARIES, folder, cc=CC)
+        self.assertEqual(made, dict(self.made, **{"libcublas.so.13": 6}))
         self.assertTrue((folder / "libcudart.so.13").exists())
         with self.assertRaisesRegex(standins.Failure, "no such file"):
             standins.make_for_program(self.root / "nothing", LIBRARIES, folder, cc=CC)
@@ -229,7 +247,7 @@ assert done == [True, 0, context()], done
 
     def test_the_user_loads_with_its_versions(self):
         subprocess.run([sys.executable, "-c", "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], os.RTLD_NOW)",
-                        self.torch / "lib" / "libuser.so"], check=True)
+                        self.torch / "lib" / "libtorch_cuda.so"], check=True)
 
     def test_body(self):
         library, handle = self.load("libcublas.so.13"), ctypes.c_void_p()

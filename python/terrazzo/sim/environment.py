@@ -17,6 +17,8 @@ from pathlib import Path
 TORCH = "2.15.0"
 MARK = "terrazzo-sim.json"
 LEFT_OUT = re.compile(r"Requires-Dist: ((?:nvidia|cuda|triton)\b.*)")
+# A runtime that a wheel brings along under a name of its own.
+BUNDLED = re.compile(r"libcudart[-.][0-9a-f]{8}\.so\.(\d+)")
 # The package that has the runtime's headers, in PyTorch's requirements of different years.
 RUNTIME = re.compile(r"^X-Terrazzo-Left-Out: (cuda-toolkit|nvidia-cuda-runtime(?:-cu\d+)?)\b[^=;\n]*==\s*([\w.]+)",
                      re.M)
@@ -111,6 +113,15 @@ class Environment:
                 if not (site / name).is_symlink():
                     (site / name).unlink(missing_ok=True)
 
+    def replace_runtimes(self, libraries):
+        """Puts the look-alike where wheels bring a genuine runtime along, which would refuse the simulated device."""
+        for path in self.site_packages().rglob("libcudart[-.]*.so.*"):
+            bundled = BUNDLED.match(path.name)
+            lookalike = bundled and next(libraries.glob(f"libcudart.so.{bundled.group(1)}*"), None)
+            if lookalike and not path.is_symlink():
+                path.unlink()
+                path.symlink_to(lookalike)
+
     def link_terrazzo(self):
         """Links this package, for programs that import terrazzo.torch, unless the environment has it installed."""
         link, package = self.site_packages() / "terrazzo", Path(__file__).resolve().parents[1]
@@ -186,6 +197,7 @@ def setup(folder, torch=TORCH, compile=False, packages=(), libraries=None, say=p
         env.install(*packages)
     env.install_headers()
     env.take_out_runtime()
+    env.replace_runtimes(libraries)
     env.link_terrazzo()
     say(env.make_standins(libraries, cc))
     name = check(env, compile)

@@ -4,7 +4,8 @@
     standins.py TORCH --libraries DIR [--target DIR] [--sources DIR] [--cc PROGRAM]
 
 Reads from the dynamic sections of TORCH/lib/*.so* which libraries and which of their functions, with which symbol
-versions, are missing, and compiles a library of each name (lookalike/standin/). A function that has a body there keeps
+versions, are missing, and compiles a library of each name (lookalike/standin/). Extensions that lie beside TORCH may
+need further functions of these libraries, and get them. A function that has a body there keeps
 it; one listed in functions.txt behaves as listed; one that would have to return anything else is refused, with a line
 on standard error; any other returns success, and puts work on a stream unless its name says that it only sets something
 up.
@@ -67,6 +68,8 @@ SETS_UP = re.compile(r"cupti|nvrtc|nvtx|"
                      r"\w*?(Set[A-Z]|[dD]estroy|Init|[rR]egister|Restore|Group|Plan|Check|Finalize)")
 # Programs refuse a library that is older than the one that they were built with.
 NEWEST = {("libcudnn", 9): (9, 28, 0)}
+# What an extension of PyTorch needs.
+EXTENDS = re.compile(r"lib(torch|c10|cu|nv|nccl)")
 # The names that a file looks up while it runs: words between zeros, as C keeps them.
 WORD = re.compile(rb"(?<=\0)[a-z][A-Za-z0-9_]+(?=\0)")
 # Functions that return a text.
@@ -129,6 +132,22 @@ class Scan:
                     self._read(path, ELFFile(stream))
                 except ELFError as error:
                     raise Failure(f"{path}: cannot be read as an ELF file: {error}") from error
+
+    def add_extensions(self, site):
+        """Adds the symbols that extensions in `site` need: files that need PyTorch or a CUDA library."""
+        for path in sorted(site.rglob("*.so*")):
+            apart = path.relative_to(site).parts[0] in (self.folder.parent.name, "nvidia")
+            if apart or path.is_symlink() or not path.is_file():
+                continue
+            with path.open("rb") as stream:
+                try:
+                    elf = ELFFile(stream)
+                except ELFError:
+                    continue
+                dynamic = elf.get_section_by_name(".dynamic")
+                needed = [tag.needed for tag in dynamic.iter_tags("DT_NEEDED")] if dynamic else []
+                if any(EXTENDS.match(name) for name in needed):
+                    self.symbols += read_undefined(elf)
 
     def _read(self, path, elf):
         dynamic = elf.get_section_by_name(".dynamic")
@@ -364,6 +383,7 @@ def own_sources():
 def make(torch, libraries, target=None, sources=None, cc="cc"):
     """Makes all stand-ins for the PyTorch in folder `torch`: (folder, {library: functions})."""
     scan = Scan(torch / "lib")
+    scan.add_extensions(torch.parent)
     needed, lookalikes = scan.libraries()
     if not lookalikes:
         raise Failure(f"{torch}: this PyTorch needs no CUDA library; ask for a version that is built with CUDA")
