@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comes first in PYTHONPATH of a program that runs under `terrazzo sim`: runs ../recorder.py, which records PyTorch's
-memory, once the program has imported it, and ../generation.py once the program has imported transformers' loops. It
-also runs the sitecustomize module that is next on the path, if there is one."""
+memory, once the program has imported it, ../generation.py once the program has imported transformers' loops, and
+../serving.py once it has imported vLLM's scheduler. It also runs the sitecustomize module that is next on the path, if
+there is one."""
 import importlib.util
 import os
 import sys
@@ -29,5 +30,7 @@ if os.environ.get("TERRAZZO_SIM_REPORT"):
     sys.meta_path[:0] = [
         startup.AfterImport("torch", follow),
         startup.AfterImport("transformers.generation.utils", lambda utils: load(
-            "terrazzo_generation", os.path.join(SIM, "generation.py")).follow(utils))]
+            "terrazzo_generation", os.path.join(SIM, "generation.py")).follow(utils)),
+        startup.AfterImport("vllm.v1.core.sched.scheduler", lambda scheduler: load(
+            "terrazzo_serving", os.path.join(SIM, "serving.py")).follow(scheduler))]
 startup.run_next(HERE)
