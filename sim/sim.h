@@ -292,7 +292,8 @@ trz_status sim_capture_end(sim *s, trz_context c, trz_stream st, sim_graph *out)
 
 /* Enqueues the graph's nodes, each in the order of its own stream and after the waits that were captured. Nodes name
  * the mappings of the time of their capture: if one's addresses have been mapped again since, its execution is a
- * violation. Launches of one graph run one after the other. */
+ * violation, unless that mapping fills a reservation and each later one has filled it, too. Launches of one graph run
+ * one after the other. */
 trz_status sim_graph_launch(sim *s, trz_context c, sim_graph graph, trz_stream st);
 
 /* What a program can see of a node. The nodes of a lane, one captured stream, follow one another; waits between lanes

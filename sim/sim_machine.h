@@ -69,6 +69,8 @@ struct sim_mapping {
 	struct sim_phys *phys;
 	uint64_t handle;            /* it was mapped with; it may be dead */
 	uint64_t generation;        /* the machine's `generation` when it was made */
+	uint64_t stands_for;        /* for graphs: the generation of the first mapping that filled the reservation, if each
+	                             * since then has filled it, too; else its own */
 	uint32_t access;            /* one bit per device */
 	bool present;               /* the host's page tables have it: since the first set_access, or use by work */
 	struct sim_chunk *chunk;    /* of plain memory (sim_plain.c); NULL: made by `map` */
@@ -76,6 +78,13 @@ struct sim_mapping {
 
 struct sim_range {
 	uint64_t address, size;
+};
+
+/* Where one mapping after another fills a reservation, as when a program gives memory back for a while, graphs take the
+ * newest for the one of their capture. */
+struct sim_reservation {
+	uint64_t address, size;
+	uint64_t filled;            /* what a mapping that fills it stands for; 0: for itself */
 };
 
 struct sim_device {
@@ -308,7 +317,7 @@ struct sim {
 	uint64_t window, window_bytes;
 	unsigned granule_shift;
 	struct sim_mapping **granules;      /* window_bytes >> granule_shift entries */
-	struct sim_range *reservations;     /* sorted by address, disjoint */
+	struct sim_reservation *reservations; /* sorted by address, disjoint */
 	size_t reservation_count, reservation_room;
 	LIST_HEAD(, sim_phys) physical;
 	LIST_HEAD(, sim_mapping) mappings;
@@ -434,9 +443,11 @@ void sim_mapping_grant(sim *s, uint64_t address, uint64_t size, uint32_t access)
 void sim_mapping_remove(sim *s, struct sim_mapping *m);
 bool sim_in_window(const sim *s, uint64_t address);
 bool sim_reaches(const sim *s, int device, int peer);
-/* Whether work of `device`, enqueued at `generation`, may touch the range; else `why` says why not. */
-bool sim_reachable(const sim *s, int device, uint64_t address, uint64_t size, uint64_t generation,
-                   char why[SIM_TEXT_BYTES]);
+/* Whether the mapping is younger than the stream's item, or than the capture of a graph's node. */
+bool sim_mapping_is_younger(const struct sim_mapping *m, const struct sim_stream *st, const struct sim_work *w);
+/* Whether the stream's item may touch the range by the rights of `device`; else `why` says why not. */
+bool sim_reachable(const sim *s, const struct sim_stream *st, const struct sim_work *w, int device, uint64_t address,
+                   uint64_t size, char why[SIM_TEXT_BYTES]);
 /* If unfinished work uses the range and the rule is enforced: a violation that names the work. */
 void sim_check_unused(sim *s, const char *what, uint64_t address, uint64_t size);
 /* Waits for the device or not, by seed (SIM_RULE_SYNC_MAYBE). `otherwise`: whether a lenient machine waits. */

@@ -59,7 +59,7 @@ static bool check_uses(sim *s, const struct sim_stream *st, const struct sim_wor
 		const struct sim_use *u = &a->uses[i];
 		if (!sim_in_window(s, u->address))
 			continue;
-		if (!sim_reachable(s, st->context->device, u->address, u->size, w->generation, why))
+		if (!sim_reachable(s, st, w, st->context->device, u->address, u->size, why))
 			return accuse(s, st, a, u, why);
 		if (u->size <= a->meeting.real_bytes && sim_bytes_show(s, u->address, u->size) != TRZ_OK)
 			return accuse(s, st, a, u, "what the host cannot map");

@@ -272,7 +272,7 @@ static bool is_reserved(const sim *s, uint64_t address, uint64_t size)
 	size_t i = reservation_above(s, address);
 	if (i == 0)
 		return false;
-	const struct sim_range *r = &s->reservations[i - 1];
+	const struct sim_reservation *r = &s->reservations[i - 1];
 	return address - r->address <= r->size && size <= r->size - (address - r->address);
 }
 
@@ -307,7 +307,7 @@ static bool make_room_for_reservation(sim *s)
 	if (s->reservation_count < s->reservation_room)
 		return true;
 	size_t room = s->reservation_room ? s->reservation_room * 2 : 64;
-	struct sim_range *grown = realloc(s->reservations, room * sizeof *grown);
+	struct sim_reservation *grown = realloc(s->reservations, room * sizeof *grown);
 	if (!grown)
 		return false;
 	s->reservations = grown;
@@ -326,7 +326,7 @@ trz_status sim_range_take(sim *s, uint64_t size, uint64_t alignment, uint64_t hi
 		                  (unsigned long long)size, (unsigned long long)s->window_bytes);
 	memmove(&s->reservations[at + 1], &s->reservations[at],
 	        (s->reservation_count - at) * sizeof s->reservations[0]);
-	s->reservations[at] = (struct sim_range){start, size};
+	s->reservations[at] = (struct sim_reservation){start, size, 0};
 	s->reservation_count++;
 	*address = start;
 	return TRZ_OK;
@@ -399,7 +399,7 @@ trz_status sim_mapping_add(sim *s, uint64_t address, struct sim_phys *p, struct 
 	m->address = address;
 	m->phys = p;
 	m->chunk = chunk;
-	m->generation = ++s->generation;
+	m->generation = m->stands_for = ++s->generation;
 	p->mappings++;
 	fill_table(s, address, p->size, m);
 	LIST_INSERT_HEAD(&s->mappings, m, link);
@@ -552,6 +552,15 @@ static trz_status check_map(sim *s, uint64_t address, uint64_t size, const struc
 	                  (unsigned long long)address, (unsigned long long)size, wrong);
 }
 
+static void note_filling(sim *s, struct sim_mapping *m)
+{
+	struct sim_reservation *r = &s->reservations[reservation_above(s, m->address) - 1];
+	if (r->size == m->phys->size)
+		r->filled = m->stands_for = r->filled ? r->filled : m->generation;
+	else
+		r->filled = 0;
+}
+
 trz_status sim_map(sim *s, trz_addr address, uint64_t size, trz_handle handle)
 {
 	struct sim_phys *p = sim_registry_get(&s->memory, handle);
@@ -560,6 +569,7 @@ trz_status sim_map(sim *s, trz_addr address, uint64_t size, trz_handle handle)
 		status = sim_mapping_add(s, address, p, NULL);
 	if (status == TRZ_OK) {
 		sim_mapping_at(s, address)->handle = handle;
+		note_filling(s, sim_mapping_at(s, address));
 		sim_charge_handle(s, SIM_SLOT_map, size, 1);
 	}
 	return status;
@@ -646,8 +656,13 @@ trz_status sim_set_access(sim *s, trz_addr address, uint64_t size, const int *de
 
 /* ---- what work and lookers-on need ---------------------------------------------------------------- */
 
-bool sim_reachable(const sim *s, int device, uint64_t address, uint64_t size, uint64_t generation,
-                   char why[SIM_TEXT_BYTES])
+bool sim_mapping_is_younger(const struct sim_mapping *m, const struct sim_stream *st, const struct sim_work *w)
+{
+	return (st->graph ? m->stands_for : m->generation) > w->generation;
+}
+
+bool sim_reachable(const sim *s, const struct sim_stream *st, const struct sim_work *w, int device, uint64_t address,
+                   uint64_t size, char why[SIM_TEXT_BYTES])
 {
 	for (uint64_t a = address; a - address < size;) {
 		const struct sim_mapping *m = sim_mapping_at(s, a);
@@ -656,7 +671,7 @@ bool sim_reachable(const sim *s, int device, uint64_t address, uint64_t size, ui
 			wrong = "nothing is mapped";
 		else if (!(m->access >> device & 1))
 			wrong = "the mapping has no access rights for the device";
-		else if (m->generation > generation)
+		else if (sim_mapping_is_younger(m, st, w))
 			wrong = "the mapping is younger than the work";
 		if (wrong) {
 			snprintf(why, SIM_TEXT_BYTES, "[%#llx, +%llu): %s at %#llx", (unsigned long long)address,

@@ -49,13 +49,13 @@ static void accuse(sim *s, bool known, trz_status status, const char *text)
 }
 
 /* The first address that is not mapped as when the item was enqueued; `count`: all are. */
-static size_t first_stale(const sim *s, const struct sim_work *w)
+static size_t first_stale(const sim *s, const struct sim_stream *st, const struct sim_work *w)
 {
 	const struct sim_touched *t = w->touched;
 	size_t i = 0;
 	for (; i < t->count; i++) {
 		const struct sim_mapping *m = sim_mapping_at(s, t->address[i]);
-		if (!m || m->generation > w->generation)
+		if (!m || sim_mapping_is_younger(m, st, w))
 			break;
 	}
 	return i;
@@ -65,7 +65,7 @@ void sim_touch_check(sim *s, const struct sim_stream *st, const struct sim_work 
 {
 	char nearest[160], text[SIM_TEXT_BYTES];
 	const struct sim_touched *t = w->touched;
-	size_t i = t ? first_stale(s, w) : 0;
+	size_t i = t ? first_stale(s, st, w) : 0;
 	if (!t || i == t->count)
 		return;
 	bool known = i < t->known;

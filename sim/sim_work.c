@@ -128,7 +128,7 @@ static bool check_access(sim *s, const struct sim_stream *st, const struct sim_w
 {
 	char why[SIM_TEXT_BYTES], nearest[160];
 	int device = st->context->device;
-	bool reached = sim_reachable(s, reaching_device(s, st, w, address), address, w->size, w->generation, why);
+	bool reached = sim_reachable(s, st, w, reaching_device(s, st, w, address), address, w->size, why);
 	if (reached && (w->kind <= SIM_WORK_VERIFY || sim_bytes_show(s, address, w->size) == TRZ_OK))
 		return true;
 	if (!reached) {

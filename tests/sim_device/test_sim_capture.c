@@ -643,7 +643,7 @@ static void test_stale_graph(void **state)
 	for (int relaid = 0; relaid < 2; relaid++) {
 		struct fixture f = fixture_lenient(0);
 		trz_handle h = make_handle(&f, granule);
-		trz_addr a = make_range(&f, granule);
+		trz_addr a = make_range(&f, 2 * granule);
 		trz_stream st = make_stream(&f);
 		lay(&f, a, granule, h);
 		sim_graph graph = capture_stamp(&f, st, a, 1);
@@ -659,6 +659,52 @@ static void test_stale_graph(void **state)
 		assert_non_null(strstr(sim_first_violation(f.s), "of a graph"));
 		fixture_close(&f);
 	}
+}
+
+static void fill_anew(struct fixture *f, trz_addr a, uint64_t size)
+{
+	assert_int_equal(f->d->unmap(f->self, a, size), TRZ_OK);
+	lay(f, a, size, make_handle(f, size));
+}
+
+/* A program frees what fills a reservation, and fills it anew later: its graphs find it there. */
+static void test_graph_of_a_reservation_filled_anew(void **state)
+{
+	(void)state;
+	struct fixture f = fixture_lenient(0);
+	trz_addr a = make_range(&f, 2 * granule);
+	trz_stream st = make_stream(&f);
+	lay(&f, a, 2 * granule, make_handle(&f, 2 * granule));
+	sim_graph graph = capture_stamp(&f, st, a, 1);
+	for (int again = 0; again < 3; again++) {
+		launch(&f, graph, st);
+		assert_int_equal(sim_stream_sync(f.s, f.c, st), TRZ_OK);
+		fill_anew(&f, a, 2 * granule);
+		expect_clean(&f);
+	}
+	assert_int_equal(f.d->unmap(f.self, a, 2 * granule), TRZ_OK);
+	lay(&f, a, granule, make_handle(&f, granule));  /* something else has been there */
+	assert_int_equal(f.d->unmap(f.self, a, granule), TRZ_OK);
+	lay(&f, a, 2 * granule, make_handle(&f, 2 * granule));
+	launch(&f, graph, st);
+	sim_run(f.s, UINT64_MAX);
+	expect_violation(&f, 1, "younger");
+	fixture_close(&f);
+}
+
+/* Work that was enqueued before the memory went meant that memory. */
+static void test_work_before_a_reservation_is_filled_anew(void **state)
+{
+	(void)state;
+	struct fixture f = fixture_lenient(SIM_RULE_UNMAP_IN_USE);
+	trz_addr a = make_range(&f, granule);
+	trz_stream st = make_stream(&f);
+	lay(&f, a, granule, make_handle(&f, granule));
+	assert_int_equal(sim_stamp(f.s, f.c, st, a, granule, 1), TRZ_OK);
+	fill_anew(&f, a, granule);
+	sim_run(f.s, UINT64_MAX);
+	expect_violation(&f, 1, "younger");
+	fixture_close(&f);
 }
 
 static void test_unmap_under_a_launched_graph(void **state)
@@ -758,6 +804,8 @@ int main(void)
 		cmocka_unit_test(test_host_cannot_wait_for_what_is_captured),
 		cmocka_unit_test(test_end_in_another_thread),
 		cmocka_unit_test(test_stale_graph),
+		cmocka_unit_test(test_graph_of_a_reservation_filled_anew),
+		cmocka_unit_test(test_work_before_a_reservation_is_filled_anew),
 		cmocka_unit_test(test_unmap_under_a_launched_graph),
 		cmocka_unit_test(test_page_given_away_under_a_graph),
 		cmocka_unit_test(test_stream_that_joined_may_end),

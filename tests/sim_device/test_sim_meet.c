@@ -255,7 +255,7 @@ static void test_a_launch_after_the_memory_has_gone_is_named(void **state)
 	(void)state;
 	struct fixture f = open_with((struct side){.allowed = true, .met = true});
 	trz_handle handle = make_handle(&f, granule);
-	trz_addr address = make_range(&f, granule);
+	trz_addr address = make_range(&f, 2 * granule);
 	lay(&f, address, granule, handle);
 	trz_stream st = make_stream(&f);
 	sim_graph graph = capture(&f, st, address);
