@@ -48,6 +48,16 @@ struct nvml_process_v1 {
 	unsigned long long bytes;
 };
 
+/* nvmlConfComputeSystemState_t: 0, all is off */
+struct nvml_confidential {
+	unsigned environment, feature, tools;
+};
+
+/* nvmlSystemConfComputeSettings_v1_t */
+struct nvml_confidential_v1 {
+	unsigned version, environment, feature, tools, devices;
+};
+
 /* nvmlGpuFabricInfo_v2_t */
 struct nvml_fabric {
 	unsigned version;          /* in its upper 8 bits; below them the size */
@@ -68,6 +78,8 @@ struct nvml_fabric {
 	X(nvmlSystemGetNVMLVersion, (char *, unsigned))                                                         \
 	X(nvmlSystemGetCudaDriverVersion, (int *))                                                              \
 	X(nvmlSystemGetCudaDriverVersion_v2, (int *))                                                           \
+	X(nvmlSystemGetConfComputeState, (struct nvml_confidential *))                                          \
+	X(nvmlSystemGetConfComputeSettings, (struct nvml_confidential_v1 *))                                    \
 	X(nvmlSystemGetProcessName, (unsigned, char *, unsigned))                                               \
 	X(nvmlDeviceGetCount, (unsigned *))                                                                     \
 	X(nvmlDeviceGetCount_v2, (unsigned *))                                                                  \

@@ -123,6 +123,29 @@ int nvmlSystemGetCudaDriverVersion(int *version)
 	return nvmlSystemGetCudaDriverVersion_v2(version);
 }
 
+/* Confidential computing is off. */
+int nvmlSystemGetConfComputeState(struct nvml_confidential *state)
+{
+	if (!started)
+		return NVML_UNINITIALIZED;
+	if (!state)
+		return NVML_INVALID_ARGUMENT;
+	*state = (struct nvml_confidential){0};
+	return NVML_SUCCESS;
+}
+
+int nvmlSystemGetConfComputeSettings(struct nvml_confidential_v1 *settings)
+{
+	if (!started)
+		return NVML_UNINITIALIZED;
+	if (!settings)
+		return NVML_INVALID_ARGUMENT;
+	if (settings->version != (1u << 24 | sizeof *settings))
+		return NVML_VERSION_MISMATCH;
+	*settings = (struct nvml_confidential_v1){.version = settings->version};
+	return NVML_SUCCESS;
+}
+
 /* The name of a process is the first word of its command. */
 int nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size)
 {

@@ -503,6 +503,19 @@ assert all(part.isdigit() for part in text.value.split(b".")), text.value
 assert nvml.nvmlSystemGetDriverVersion(text, 3) == 7
 """, driver_version=cuda)
 
+    def test_confidential_computing_is_off(self):
+        succeed(self, """
+nvml, off = ctypes.CDLL("libnvidia-ml.so.1"), (ctypes.c_uint * 5)(1 << 24 | 20, 9, 9, 9, 9)
+assert nvml.nvmlSystemGetConfComputeSettings(off) == 1, "not started"
+must(nvml.nvmlInit_v2())
+must(nvml.nvmlSystemGetConfComputeSettings(off))
+assert list(off) == [1 << 24 | 20, 0, 0, 0, 0]
+off[0] = 2 << 24 | 24
+assert nvml.nvmlSystemGetConfComputeSettings(off) == 25
+must(nvml.nvmlSystemGetConfComputeState(off))
+assert list(off[:3]) == [0, 0, 0]
+""")
+
     def test_nothing_foreign_is_exported(self):
         for library, pattern in (("libcuda.so.1", ("cu", "trz_lookalike_")), ("libnvidia-ml.so.1", ("nvml",)),
                                  ("libcudart.so.13", ("cuda", "__cuda", "libcudart")),
