@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's scheduler under `terrazzo sim`, in a package that stands for vLLM: its scheduler is told which tokens a device
-that computes nothing has sampled."""
+"""The schedulers of vLLM and SGLang under `terrazzo sim`, in packages that stand for them: they are told which tokens a
+device that computes nothing has sampled."""
 import os
 import subprocess
 import sys
@@ -49,14 +49,41 @@ for device in ([], [4711] * 3):
     print(*(f"{name}={told[name]}".replace(" ", "") for name in sorted(scheduler.requests)))
 print(scheduler.update_from_output(scheduled, model_runner_output=Space(sampled_token_ids=[], req_id_to_index={})))
 """
+PROCESSOR = """
+class SchedulerBatchResultProcessor:
+    def process_batch_result_decode(self, batch, result):
+        return result.next_token_ids
+"""
+PROCESSES = """
+from types import SimpleNamespace as Space
+from sglang.srt.managers.scheduler_components.batch_result_processor import SchedulerBatchResultProcessor
+
+class Tokens(list):
+    ndim = 1
+    def new_tensor(self, tokens, device):
+        return tokens
+
+class Event:
+    def synchronize(self):
+        print("waited")
+
+def request(stops=None, tokenizer=None, ends=None):
+    return Space(sampling_params=Space(stop_token_ids=stops), tokenizer=tokenizer, eos_token_ids=ends)
+
+batch = Space(reqs=[request(), request([0], Space(eos_token_id=1)), request(None, None, {0})])
+for result in (Space(next_token_ids=Tokens([-5, 4711, 8]), copy_done=Event()),
+               Space(next_token_ids=Tokens([1, 2, 3, 4, 5, 6]), copy_done=None),
+               Space(next_token_ids=None, copy_done=None)):
+    print(SchedulerBatchResultProcessor().process_batch_result_decode(batch, result))
+"""
 
 
 class Serving(unittest.TestCase):
-    def run_program(self, scheduler, program, *command):
+    def run_program(self, scheduler, program, *command, module="vllm/v1/core/sched/scheduler.py"):
         with tempfile.TemporaryDirectory() as folder:
-            package = Path(folder) / "vllm" / "v1" / "core" / "sched"
-            package.mkdir(parents=True)
-            (package / "scheduler.py").write_text(scheduler)
+            file = Path(folder) / module
+            file.parent.mkdir(parents=True)
+            file.write_text(scheduler)
             done = subprocess.run([*command, sys.executable, "-c", program], cwd=folder, capture_output=True, text=True,
                                   check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -77,6 +104,13 @@ class Serving(unittest.TestCase):
         program = "from vllm.v1.core.sched import scheduler; print(scheduler.Scheduler.__name__)"
         lines = self.run_program("class Scheduler:\n    pass\n", program, CLI, "sim", "--")
         self.assertEqual(lines, ["Scheduler"])
+
+    def test_sglang_gets_tokens_that_end_nothing(self):
+        module = "sglang/srt/managers/scheduler_components/batch_result_processor.py"
+        drafts = ["[1, 2, 3, 4, 5, 6]", "None"]  # stay as the device says
+        self.assertEqual(self.run_program(PROCESSOR, PROCESSES, CLI, "sim", "--", module=module),
+                         ["waited", "[0, 2, 1]", *drafts])
+        self.assertEqual(self.run_program(PROCESSOR, PROCESSES, module=module), ["[-5, 4711, 8]", *drafts])
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def rows_of(scheduler, scheduled, output):
     return rows
 
 
-def follow(module):
+def follow_vllm(module):
     scheduler = getattr(module, "Scheduler", None)
     update = getattr(scheduler, "update_from_output", None)
     if update is None:
@@ -56,3 +56,37 @@ def follow(module):
         return update(self, scheduler_output, model_runner_output, *arguments, **named)
 
     scheduler.update_from_output = updated
+
+
+def ends_of(request):
+    """The tokens that end a request of SGLang."""
+    tokenizer, ends = request.tokenizer, set(request.sampling_params.stop_token_ids or ())
+    if tokenizer is not None:
+        ends |= {tokenizer.eos_token_id, *(getattr(tokenizer, "additional_stop_token_ids", None) or ())}
+    return ends | set(request.eos_token_ids or ())
+
+
+def goes_on(request):
+    ends = ends_of(request)
+    return next(token for token in range(len(ends) + 1) if token not in ends)
+
+
+def told_tokens(process):
+    """The method of a processor of results, which is told tokens that go on. Drafts stay as the device says."""
+    @functools.wraps(process)
+    def processed(self, batch, result, *arguments, **named):
+        tokens = getattr(result, "next_token_ids", None)  # none, of models that generate nothing
+        if getattr(tokens, "ndim", 0) == 1 and len(tokens) == len(batch.reqs):
+            if result.copy_done is not None:
+                result.copy_done.synchronize()
+            result.next_token_ids = tokens.new_tensor([goes_on(request) for request in batch.reqs], device="cpu")
+        return process(self, batch, result, *arguments, **named)
+    return processed
+
+
+def follow_sglang(module):
+    processor = getattr(module, "SchedulerBatchResultProcessor", None)
+    for name in ("process_batch_result_prefill", "process_batch_result_decode"):
+        process = getattr(processor, name, None)
+        if process is not None:  # else a version with another processor
+            setattr(processor, name, told_tokens(process))

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comes first in PYTHONPATH of a program that runs under `terrazzo sim`: runs ../recorder.py, which records PyTorch's
-memory, once the program has imported it, ../generation.py once the program has imported transformers' loops, and
-../serving.py once it has imported vLLM's scheduler. It also runs the sitecustomize module that is next on the path, if
-there is one."""
+memory, once the program has imported it, and ../generation.py and ../serving.py once the program has imported the loops
+that they follow. It also runs the sitecustomize module that is next on the path, if there is one."""
 import importlib.util
 import os
 import sys
@@ -26,11 +25,19 @@ def follow(torch):
 
 
 startup = load("terrazzo_startup", os.path.join(os.path.dirname(SIM), "startup.py"))
+# Module of the program -> our file, and its function that is told of the module.
+FOLLOWED = {
+    "transformers.generation.utils": ("generation", "follow"),
+    "vllm.v1.core.sched.scheduler": ("serving", "follow_vllm"),
+    "sglang.srt.managers.scheduler_components.batch_result_processor": ("serving", "follow_sglang"),
+}
+
+
+def tell(file, function):
+    return lambda module: getattr(load(f"terrazzo_{file}", os.path.join(SIM, f"{file}.py")), function)(module)
+
+
 if os.environ.get("TERRAZZO_SIM_REPORT"):
-    sys.meta_path[:0] = [
-        startup.AfterImport("torch", follow),
-        startup.AfterImport("transformers.generation.utils", lambda utils: load(
-            "terrazzo_generation", os.path.join(SIM, "generation.py")).follow(utils)),
-        startup.AfterImport("vllm.v1.core.sched.scheduler", lambda scheduler: load(
-            "terrazzo_serving", os.path.join(SIM, "serving.py")).follow(scheduler))]
+    sys.meta_path[:0] = [startup.AfterImport("torch", follow),
+                         *(startup.AfterImport(name, tell(*where)) for name, where in FOLLOWED.items())]
 startup.run_next(HERE)
