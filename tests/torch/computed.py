@@ -18,6 +18,18 @@ assert sent.float().mean().item() == torch.tensor(11 / 5).item()
 assert torch.equal(sent, sent.clone()) and not torch.equal(sent, sent + 1)
 assert torch.arange(5, device=D).cumsum(0).tolist() == [0, 1, 3, 6, 10]
 
+# TorchScript passes operations its own stack
+@torch.jit.script
+def doublings(values, most: int):
+    for done in range(most):
+        if bool(values.sum() > 100):
+            return values, done
+        values = values * 2
+    return values, most
+
+
+assert [doublings(sent, 20)[1] for _ in range(3)] == [4] * 3
+
 copied = torch.empty(5, dtype=torch.long, device=D)
 copied.copy_(sent.cpu().pin_memory(), non_blocking=True)
 copied.add_(1)

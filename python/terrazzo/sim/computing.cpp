@@ -542,12 +542,21 @@ void begin(Running &run, c10::ArrayRef<IValue> inputs, const Tensor *device)
 		run.guess = guess(operation, inputs);
 }
 
+/* Of what PyTorch shows of a call, the operation's own: TorchScript shows all of its stack. */
+c10::ArrayRef<IValue> own_of(c10::ArrayRef<IValue> shown, size_t count)
+{
+	return shown.slice(shown.size() - std::min(count, shown.size()));
+}
+
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction &fn)
 {
-	c10::ArrayRef<IValue> inputs(fn.inputs().data(), fn.inputs().size());
-	const Tensor *device = device_tensor(inputs);
-	const Operation *operation = device || names_device(inputs) ? operation_of(fn) : nullptr;
+	c10::ArrayRef<IValue> shown(fn.inputs().data(), fn.inputs().size());
+	const Operation *operation = device_tensor(shown) || names_device(shown) ? operation_of(fn) : nullptr;
 	if (!operation)
+		return nullptr;
+	c10::ArrayRef<IValue> inputs = own_of(shown, operation->handle->schema().arguments().size());
+	const Tensor *device = device_tensor(inputs);
+	if (!device && !names_device(inputs))
 		return nullptr;
 	auto run = std::make_unique<Running>(*operation);
 	try {
@@ -638,7 +647,7 @@ void on_end(const at::RecordFunction &fn, at::ObserverContext *context)
 		driver.vouch(0, 0);
 	if (run.operation.decides && run.computation)
 		give(run.computation->outer);
-	const Values &results = fn.outputs();
+	c10::ArrayRef<IValue> results = own_of(fn.outputs(), run.operation.handle->schema().returns().size());
 	try {
 		if (can_take(run, results))
 			return take(run, results);
