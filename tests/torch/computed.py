@@ -30,6 +30,9 @@ def doublings(values, most: int):
 
 assert [doublings(sent, 20)[1] for _ in range(3)] == [4] * 3
 
+# Small matrices, as of places in an image, are multiplied
+assert (torch.eye(3, device=D) @ torch.full((3, 2), 2.0, device=D)).sum().item() == 12
+
 copied = torch.empty(5, dtype=torch.long, device=D)
 copied.copy_(sent.cpu().pin_memory(), non_blocking=True)
 copied.add_(1)
@@ -105,6 +108,7 @@ drawn = torch.distributions.Categorical(logits=noise)
 token = drawn.sample((3,))
 drawn.log_prob(token)  # a token is a valid one, but not that which ends a text
 assert not (token == 7).all() and (token != 0).sum().item() == 3 and not torch.isin(token, sent).any()
+assert (torch.eye(32, device=D) @ torch.ones(32, 32, device=D)).sum().item() == 0  # a layer, not a place
 weight = torch.zeros(1024, 1024, device=D)  # too large to follow
 weight += 1
 assert weight[0, 0].item() == 0

@@ -44,6 +44,7 @@ using Values = std::vector<IValue>;
 
 constexpr uint64_t INTEGER_BYTES = 1 << 24, FLOAT_BYTES = 1 << 14; /* no larger tensors are followed */
 constexpr int64_t ELEMENTS = 1 << 27; /* and no larger views of them, of which some repeat their elements */
+constexpr int64_t FACTORS = 1 << 8;   /* nor products of matrices with more: that is layers, not sizes or places */
 constexpr uint64_t AWAITED_BYTES = 1 << 16;
 
 /* The simulated driver (lookalike/lookalike.h). */
@@ -285,7 +286,7 @@ struct Operation {
 	std::optional<c10::OperatorHandle> handle;
 	std::set<size_t> written, replaced;  /* arguments that it changes; those whose values do not count before */
 	bool has_kernel = false, is_followed = false, is_copy = false, is_read = false, decides = false;
-	bool is_collective = false;
+	bool is_collective = false, multiplies = false, is_on_host = false;
 	std::optional<bool> if_unknown;  /* what a check of values that are not known finds */
 	bool of_integers = false;        /* only of integers */
 
@@ -303,6 +304,8 @@ struct Operation {
 		if (of_integers)
 			if_unknown = own == "ne";
 		bool is_set = is_copy || own == "fill_" || own == "zero_" || own == "random_";
+		multiplies = is_product(own);
+		is_on_host = is_copy || op.hasComputedKernelForDispatchKey(DispatchKey::CPU);
 		const auto &arguments = op.schema().arguments();
 		for (size_t i = 0; i < arguments.size(); i++) {
 			if (!arguments[i].alias_info() || !arguments[i].alias_info()->isWrite())
@@ -322,6 +325,13 @@ struct Operation {
 	}
 
 private:
+	static bool is_product(const std::string &own)
+	{
+		static const std::set<std::string> products = {"mm", "addmm", "_addmm_activation", "bmm", "baddbmm", "mv",
+		                                               "addmv", "dot", "convolution"};
+		return products.count(own) > 0;
+	}
+
 	/* Views need nothing, and new memory holds nothing. */
 	static bool makes_values(const c10::OperatorHandle &op, const std::string &own)
 	{
@@ -350,7 +360,9 @@ const Operation *operation_of(const at::RecordFunction &fn)
 	auto found = known.find(name);
 	if (found == known.end() || found->second.name != name) {
 		auto own_name = fn.operator_name();
-		auto handle = own_name ? c10::Dispatcher::singleton().findSchema(*own_name) : std::nullopt;
+		if (!own_name)
+			return nullptr;
+		auto handle = c10::Dispatcher::singleton().findSchema(*own_name);
 		if (!handle)
 			return nullptr;
 		found = known.insert_or_assign(name, Operation(name, *handle)).first;
@@ -386,9 +398,19 @@ bool can_be_replaced(const Tensor &tensor)
 	       (is_whole(tensor) || known_bytes(tensor));
 }
 
+bool is_factor(const Tensor &tensor)
+{
+	return !tensor.defined() || tensor.numel() <= FACTORS;
+}
+
 /* Whether the host can do what the device does. */
 bool can_compute(const Operation &operation, c10::ArrayRef<IValue> inputs)
 {
+	if (!operation.is_on_host)
+		return false;
+	for (size_t i = 0; operation.multiplies && i < inputs.size(); i++)
+		if (!all_tensors(inputs[i], is_factor))
+			return false;
 	for (size_t i = 0; i < inputs.size(); i++)
 		if (!all_tensors(inputs[i], operation.replaced.count(i) ? can_be_replaced : is_known))
 			return false;
