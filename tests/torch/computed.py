@@ -103,6 +103,22 @@ for options in ({"use_reentrant": True}, {"use_reentrant": False},
 noise = torch.randn(64, device=D)
 assert noise.sum().item() == 0 and noise.nonzero().shape == (0, 1)
 assert torch.isfinite(noise).all() and not noise.isnan().any()
+torch.full((64,), 7.0, device=D)  # whose memory the next tensor gets
+drawn = torch.randn(64, device=D)
+assert drawn.tolist() == [0] * 64 and (drawn.view(8, 8).t() * 2).cpu().sum() == 0 and "7" not in str(drawn[:9])
+
+# A router sends as much to each expert; gradients are finite
+scores = torch.randn(12, 8, device=D)
+assert scores.topk(2).indices.flatten().bincount(minlength=8).tolist() == [3] * 8
+assert scores.topk(3, dim=0).indices.t()[1].tolist() == [3, 4, 5]
+assert scores.sort().indices[2].tolist() == list(range(8))
+layer_of_many = torch.nn.Linear(300, 300, device=D)
+scaler, optimizer = torch.amp.GradScaler(D), torch.optim.SGD(layer_of_many.parameters())
+for _ in range(2):
+    scaler.scale(layer_of_many(torch.randn(4, 300, device=D)).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+assert scaler.get_scale() == 65536
 torch.distributions.Normal(noise, noise.exp()).rsample()
 drawn = torch.distributions.Categorical(logits=noise)
 token = drawn.sample((3,))

@@ -45,7 +45,8 @@ using Values = std::vector<IValue>;
 constexpr uint64_t INTEGER_BYTES = 1 << 24, FLOAT_BYTES = 1 << 14; /* no larger tensors are followed */
 constexpr int64_t ELEMENTS = 1 << 27; /* and no larger views of them, of which some repeat their elements */
 constexpr int64_t FACTORS = 1 << 8;   /* nor products of matrices with more: that is layers, not sizes or places */
-constexpr uint64_t AWAITED_BYTES = 1 << 16;
+constexpr uint64_t AWAITED_BYTES = 1 << 16, ORDERED_BYTES = 1 << 21;
+constexpr uint64_t SHORT = 16;        /* no longer reads are answered by the driver */
 
 /* The simulated driver (lookalike/lookalike.h). */
 struct Driver {
@@ -96,6 +97,7 @@ using Bytes = std::shared_ptr<std::vector<char>>;
 enum class State {
 	UNKNOWN,
 	KNOWN,
+	MADE,     /* by an operation, of values that are not known */
 	COMING,   /* by a collective; may be known once it is there */
 	CHANGING  /* whenever a graph runs; never known */
 };
@@ -289,6 +291,7 @@ struct Operation {
 	bool is_collective = false, multiplies = false, is_on_host = false;
 	std::optional<bool> if_unknown;  /* what a check of values that are not known finds */
 	bool of_integers = false;        /* only of integers */
+	std::optional<size_t> orders;    /* topk, sort: the argument that says along which dimension */
 
 	Operation(const char *called, const c10::OperatorHandle &op) : name(called), handle(op)
 	{
@@ -308,12 +311,16 @@ struct Operation {
 		is_on_host = is_copy || op.hasComputedKernelForDispatchKey(DispatchKey::CPU);
 		const auto &arguments = op.schema().arguments();
 		for (size_t i = 0; i < arguments.size(); i++) {
-			if (!arguments[i].alias_info() || !arguments[i].alias_info()->isWrite())
+			bool is_flag = arguments[i].name() == "found_inf";  /* of gradients, which are taken to be finite */
+			if (!arguments[i].alias_info() || !arguments[i].alias_info()->isWrite() || is_flag)
 				continue;
 			written.insert(i);
 			if (is_set || arguments[i].is_out())
 				replaced.insert(i);
 		}
+		if (own == "topk" || own == "sort")
+			if (auto place = op.schema().argumentIndexWithName("dim"))
+				orders = *place;
 		has_kernel = is_copy || op.hasKernelForDispatchKey(DispatchKey::CUDA);
 		is_followed = is_own && has_kernel && makes_values(op, own);
 	}
@@ -385,6 +392,7 @@ struct Running : at::ObserverContext {
 	std::unique_ptr<Computation> computation;  /* NULL: what it makes will not be known */
 	bool is_captured = false;
 	std::optional<bool> guess;
+	int64_t ordered = 0, dimension = 0;  /* how many values it orders, along which dimension */
 
 	explicit Running(const Operation &of) : operation(of)
 	{
@@ -493,18 +501,35 @@ std::unique_ptr<Computation> prepare(const Operation &operation, c10::ArrayRef<I
 	return c;
 }
 
+/* How many bytes there are from the tensor's first element to the end of its last. */
+uint64_t extent(const Tensor &tensor)
+{
+	int64_t last = 0;
+	for (int64_t i = 0; i < tensor.dim(); i++)
+		last += (tensor.size(i) - 1) * tensor.stride(i);
+	return static_cast<uint64_t>(last + 1) * tensor.itemsize();
+}
+
 /* Puts what is kept of a tensor into the device's memory, and vouches for it. */
 void put(const Tensor &tensor)
 {
 	Bytes bytes;
 	if (!is_plain(tensor) || tensor.numel() == 0 || find(tensor, bytes) != State::KNOWN)
 		return;
-	int64_t last = 0, item = static_cast<int64_t>(tensor.itemsize());
-	for (int64_t i = 0; i < tensor.dim(); i++)
-		last += (tensor.size(i) - 1) * tensor.stride(i);
-	uint64_t size = (last + 1) * item;
-	driver.put(address_of(tensor), bytes->data() + tensor.storage_offset() * item, size, current_stream(tensor));
-	driver.vouch(address_of(tensor), size);
+	const char *values = bytes->data() + tensor.storage_offset() * static_cast<int64_t>(tensor.itemsize());
+	driver.put(address_of(tensor), values, extent(tensor), current_stream(tensor));
+	driver.vouch(address_of(tensor), extent(tensor));
+}
+
+/* Before a read. Of values that no host knows it gives 0, however long it is. */
+void put_for_host(const Tensor &tensor)
+{
+	put(tensor);
+	Bytes bytes;
+	if (!is_on_device(tensor) || tensor.numel() == 0 || find(tensor, bytes) != State::MADE || extent(tensor) <= SHORT)
+		return;
+	std::vector<char> nothing(extent(tensor));
+	driver.put(address_of(tensor), nothing.data(), nothing.size(), current_stream(tensor));
 }
 
 /* The first of the device's tensors, or NULL. */
@@ -544,10 +569,20 @@ std::optional<bool> guess(const Operation &operation, c10::ArrayRef<IValue> inpu
 	return holds ? operation.if_unknown : std::nullopt;
 }
 
+void note_order(Running &run, c10::ArrayRef<IValue> inputs)
+{
+	if (!run.operation.orders || inputs[0].toTensor().dim() == 0)
+		return;
+	const Tensor &values = inputs[0].toTensor();
+	run.dimension = inputs[*run.operation.orders].toInt();
+	run.ordered = values.size(run.dimension);
+}
+
 void begin(Running &run, c10::ArrayRef<IValue> inputs, const Tensor *device)
 {
 	const Operation &operation = run.operation;
 	note_changed(run, inputs);
+	note_order(run, inputs);
 	run.is_captured = device && driver.is_captured(current_stream(*device));
 	if (run.is_captured)
 		return;
@@ -557,7 +592,7 @@ void begin(Running &run, c10::ArrayRef<IValue> inputs, const Tensor *device)
 		return;
 	bool to_host = operation.is_read && !(operation.is_copy && is_on_device(run.changed[0]));
 	if (to_host)
-		put(inputs[operation.is_copy ? 1 : 0].toTensor());
+		put_for_host(inputs[operation.is_copy ? 1 : 0].toTensor());
 	else if (can_draw(operation) && can_compute(operation, inputs))
 		run.computation = prepare(operation, inputs);
 	else
@@ -627,6 +662,32 @@ void give_to_graph(const Tensor &tensor)
 		keep(tensor, State::CHANGING);
 }
 
+/* Where values are that are not known, in their order: in each row the next few, so that all are chosen equally often,
+ * as by a router that balances its experts. */
+void order(const Running &run, const Tensor &places)
+{
+	if (!is_on_device(places) || places.numel() == 0 || places.nbytes() > ORDERED_BYTES)
+		return;
+	Tensor rows = places.movedim(run.dimension, -1);
+	Tensor next = at::arange(places.numel(), at::kLong).remainder(run.ordered).view(rows.sizes());
+	learn(places, next.movedim(-1, run.dimension));
+}
+
+/* What an operation has made of values that are not known. */
+void note_made(const Tensor &tensor)
+{
+	if (is_on_device(tensor) && fits(tensor, tensor.storage().nbytes()))
+		keep(tensor, State::MADE);
+	else
+		forget(tensor);
+}
+
+void learn_guess(const Tensor &result, bool holds)
+{
+	if (is_on_device(result))
+		learn(result, at::full(result.sizes(), holds, result.scalar_type()));
+}
+
 void leave(const Running &run, c10::ArrayRef<IValue> results)
 {
 	if (run.is_captured) {
@@ -635,14 +696,17 @@ void leave(const Running &run, c10::ArrayRef<IValue> results)
 			give_to_graph(tensor);
 		return;
 	}
-	each_tensor(run.operation.has_kernel ? results : c10::ArrayRef<IValue>(), forget);
+	auto note = run.operation.is_followed ? note_made : forget;
+	each_tensor(run.operation.has_kernel ? results : c10::ArrayRef<IValue>(), note);
 	for (const Tensor &tensor : run.changed)
-		forget(tensor);
-	if (!run.guess || !run.changed.empty() || results.empty() || !is_on_device(results[0].toTensor()))
+		note(tensor);
+	if (!run.changed.empty() || results.empty())
 		return;
 	Ours here;
-	const Tensor &result = results[0].toTensor();
-	learn(result, at::full(result.sizes(), *run.guess, result.scalar_type()));
+	if (run.guess)
+		learn_guess(results[0].toTensor(), *run.guess);
+	if (run.ordered > 0 && results.size() == 2)
+		order(run, results[1].toTensor());
 }
 
 /* Of what a collective brings only integers, such as sizes, are waited for, since this keeps the host waiting. */
