@@ -45,6 +45,7 @@ using Values = std::vector<IValue>;
 constexpr uint64_t INTEGER_BYTES = 1 << 24, FLOAT_BYTES = 1 << 14; /* no larger tensors are followed */
 constexpr int64_t ELEMENTS = 1 << 27; /* and no larger views of them, of which some repeat their elements */
 constexpr int64_t FACTORS = 1 << 8;   /* nor products of matrices with more: that is layers, not sizes or places */
+constexpr int64_t ORDERED = 1 << 9;   /* are no more values in order: those would be words, not experts */
 constexpr uint64_t AWAITED_BYTES = 1 << 16, ORDERED_BYTES = 1 << 21;
 constexpr uint64_t SHORT = 16;        /* no longer reads are answered by the driver */
 
@@ -526,7 +527,7 @@ void put_for_host(const Tensor &tensor)
 {
 	put(tensor);
 	Bytes bytes;
-	if (!is_on_device(tensor) || tensor.numel() == 0 || find(tensor, bytes) != State::MADE || extent(tensor) <= SHORT)
+	if (!is_plain(tensor) || tensor.numel() == 0 || find(tensor, bytes) != State::MADE || extent(tensor) <= SHORT)
 		return;
 	std::vector<char> nothing(extent(tensor));
 	driver.put(address_of(tensor), nothing.data(), nothing.size(), current_stream(tensor));
@@ -575,7 +576,7 @@ void note_order(Running &run, c10::ArrayRef<IValue> inputs)
 		return;
 	const Tensor &values = inputs[0].toTensor();
 	run.dimension = inputs[*run.operation.orders].toInt();
-	run.ordered = values.size(run.dimension);
+	run.ordered = values.size(run.dimension) <= ORDERED ? values.size(run.dimension) : 0;
 }
 
 void begin(Running &run, c10::ArrayRef<IValue> inputs, const Tensor *device)
@@ -676,7 +677,7 @@ void order(const Running &run, const Tensor &places)
 /* What an operation has made of values that are not known. */
 void note_made(const Tensor &tensor)
 {
-	if (is_on_device(tensor) && fits(tensor, tensor.storage().nbytes()))
+	if (is_plain(tensor) && is_on_device(tensor) && fits(tensor, tensor.storage().nbytes()))
 		keep(tensor, State::MADE);
 	else
 		forget(tensor);
@@ -696,7 +697,8 @@ void leave(const Running &run, c10::ArrayRef<IValue> results)
 			give_to_graph(tensor);
 		return;
 	}
-	auto note = run.operation.is_followed ? note_made : forget;
+	bool is_made = run.operation.is_followed && !run.operation.is_copy;  /* a copy brings what was there */
+	auto note = is_made ? note_made : forget;
 	each_tensor(run.operation.has_kernel ? results : c10::ArrayRef<IValue>(), note);
 	for (const Tensor &tensor : run.changed)
 		note(tensor);
