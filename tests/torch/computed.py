@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What comes of values that the host has sent is what a device would give; of others it is 0, and checks of them
 pass."""
+import io
 import threading
 
 import torch
@@ -76,6 +77,16 @@ held = sent * 2
 frames = [frame["filename"] for event in torch.cuda.memory._snapshot()["device_traces"][0] for frame in event["frames"]]
 torch.cuda.memory._record_memory_history(None)
 assert frames and not any("terrazzo" in name and name.endswith(".py") and name != __file__ for name in frames), frames
+
+# Memory that something else writes, too: PyTorch's older way to load, and another library's tensor
+file = io.BytesIO()
+torch.save(sent, file, _use_new_zipfile_serialization=False)
+file.seek(0)
+assert torch.load(file).tolist() == sent.tolist()
+other = torch.from_dlpack(held)
+other.copy_(torch.arange(5))
+assert held.tolist() == [0, 1, 2, 3, 4]
+held = sent * 2
 
 # Operations that are not PyTorch's own may change anything that they say they do
 library = torch.library.Library("computed", "DEF")

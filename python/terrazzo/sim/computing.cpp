@@ -129,13 +129,17 @@ bool is_on_device(const Tensor &tensor)
 	return is_dense(tensor) && tensor.key_set().has_backend(c10::BackendComponent::CUDABit);
 }
 
-/* Whether its memory holds its values as they are, and only this process's operations change them: what other processes
- * share, or other libraries, has another deleter. */
+/* Whether the memory is of PyTorch's allocator and no other storage, process or library has it, too. */
+bool is_alone(const at::Storage &storage)
+{
+	return storage.data_ptr().get_deleter() == c10::cuda::CUDACachingAllocator::get()->raw_deleter();
+}
+
+/* Whether its memory holds its values as they are, and only operations on this storage change them. */
 bool is_plain(const Tensor &tensor)
 {
 	return is_dense(tensor) && !tensor.is_conj() && !tensor.is_neg() &&
-	       (!is_on_device(tensor) || tensor.storage().data_ptr().get_deleter() ==
-	                                     c10::cuda::CUDACachingAllocator::get()->raw_deleter());
+	       (!is_on_device(tensor) || is_alone(tensor.storage()));
 }
 
 bool is_integral(const Tensor &tensor)
@@ -165,6 +169,16 @@ State find(const Tensor &tensor, Bytes &bytes)
 	return bytes && bytes->size() != storage.nbytes() ? State::UNKNOWN : found->second.state;
 }
 
+/* With the lock. Forgets the values of other storages in the range. */
+void forget_range(const char *start, size_t size)
+{
+	for (auto i = kept.begin(); i != kept.end();) {
+		auto data = static_cast<const char *>(i->second.data);
+		bool is_in = i->second.bytes && data < start + size && start < data + i->second.bytes->size();
+		i = is_in ? kept.erase(i) : std::next(i);
+	}
+}
+
 void forget(const Tensor &tensor)
 {
 	if (!is_on_device(tensor))
@@ -173,6 +187,8 @@ void forget(const Tensor &tensor)
 	auto found = kept.find(tensor.storage().unsafeGetStorageImpl());
 	if (found != kept.end() && found->second.state != State::CHANGING)
 		kept.erase(found);
+	if (!is_alone(tensor.storage()))
+		forget_range(static_cast<const char *>(tensor.storage().data()), tensor.storage().nbytes());
 }
 
 /* Notes a memory's state, unless graphs change it. */
@@ -383,7 +399,7 @@ struct Computation {
 	std::vector<Tensor> changing;  /* what it changes, in the order of Running's */
 	Values given, made;            /* arguments and results */
 	bool is_done = false;
-	std::optional<uint64_t> outer; /* the answer before */
+	std::optional<uint64_t> outer; /* the driver's answer before */
 };
 
 /* An operation that runs. */
@@ -627,6 +643,8 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction &fn)
 /* A tensor that the operation has changed: all its memory, or that part of it. */
 void change(const Tensor &tensor, const Tensor &values)
 {
+	if (!is_on_device(tensor))
+		return;
 	Bytes bytes = is_plain(tensor) ? known_bytes(tensor) : nullptr;
 	if (bytes && values.sizes() == tensor.sizes())
 		view(tensor, bytes).copy_(values);
@@ -702,7 +720,7 @@ void leave(const Running &run, c10::ArrayRef<IValue> results)
 	each_tensor(run.operation.has_kernel ? results : c10::ArrayRef<IValue>(), note);
 	for (const Tensor &tensor : run.changed)
 		note(tensor);
-	if (!run.changed.empty() || results.empty())
+	if (!run.changed.empty() || results.empty() || (!run.guess && run.ordered == 0))
 		return;
 	Ours here;
 	if (run.guess)

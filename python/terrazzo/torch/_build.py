@@ -19,6 +19,7 @@ from typing import Callable
 from . import _places
 
 OLDEST = 2, 6  # PyTorch: the headers of older ones lack what the shim derives from
+OLDEST_OBSERVED = 2, 4  # the same for terrazzo sim's observers
 
 
 class Missing(_places.Error):
@@ -108,6 +109,7 @@ def observer_flags(torch, source: Path, header: Path) -> list[str]:
 
 def observer_path(torch, name: str) -> Path:
     """The same for `name`.cpp of python/terrazzo/sim, whose text is part of the key."""
+    require(torch, OLDEST_OBSERVED, f"{name}.cpp")
     folder = Path(__file__).resolve().parent.parent / "sim"
     source, header = folder / f"{name}.cpp", next(
         (place / "sim_recording.h" for place in (folder, *(parent / "sim" for parent in folder.parents))
@@ -140,10 +142,14 @@ def shim_key(torch, library: Path) -> str:
     return key_of("shim", torch.__version__, flags, "CXX", "CUDA_HOME", "CUDA_PATH")
 
 
+def require(torch, oldest: tuple[int, int], what: str) -> None:
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < oldest:
+        raise Missing(f"{what} needs PyTorch {oldest[0]}.{oldest[1]} or newer, and this is {torch.__version__}")
+
+
 def shim_path(torch, library: Path) -> Path:
     """The compiled shim, made if it is not there. Raises Missing."""
-    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST:
-        raise Missing(f"the shim needs PyTorch {OLDEST[0]}.{OLDEST[1]} or newer, and this is {torch.__version__}")
+    require(torch, OLDEST, "the shim")
     return made(shim_key(torch, library), lambda: shim_command(torch, library))
 
 
