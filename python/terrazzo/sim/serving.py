@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens for vLLM's scheduler on a device that computes nothing. Which tokens a step has sampled, and with vLLM's newer
-model runner also how many, are values on the device. The host knows which requests the step has brought to the end of
-what they had: each of those gets a token that ends nothing and that its grammar, if it has one, allows. So a request
-goes on until its length limit, as if no sequence ended before.
+"""Tokens for the schedulers of vLLM and SGLang on a device that computes nothing. Which tokens a step has sampled, and
+with vLLM's newer model runner also how many, are values on the device. The host knows which requests the step has
+brought to the end of what they had: each of those gets a token that does not end it; vLLM's is one that its grammar
+allows. So a request goes on until its length limit, as if no sequence ended before.
 
-inject/sitecustomize.py runs this file once the program has imported vllm.v1.core.sched.scheduler.
+inject/sitecustomize.py runs this file once the program has imported one of the schedulers.
 """
 import functools
 

@@ -5,10 +5,9 @@
 
 Reads from the dynamic sections of TORCH/lib/*.so* which libraries and which of their functions, with which symbol
 versions, are missing, and compiles a library of each name (lookalike/standin/). Extensions that lie beside TORCH may
-need further functions of these libraries, and get them. A function that has a body there keeps
-it; one listed in functions.txt behaves as listed; one that would have to return anything else is refused, with a line
-on standard error; any other returns success, and puts work on a stream unless its name says that it only sets something
-up.
+need further functions of these libraries, and get them. A function that has a body there keeps it; one listed in
+functions.txt behaves as listed; one that would have to return anything else is refused, with a line on standard error;
+any other returns success, and puts work on a stream unless its name says that it only sets something up.
 
 Needs pyelftools and a C compiler. Look-alikes of the driver, runtime and management library come from --libraries.
 """
