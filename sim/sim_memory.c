@@ -710,21 +710,28 @@ void sim_maybe_drain(sim *s, int device, bool otherwise)
 		sim_drain(s, device);
 }
 
+/* How many of the bytes lie in the mapping that the address is in, and where in the memory file; 0: there is none. */
+static uint64_t settled_run(const sim *s, uint64_t address, uint64_t size, uint64_t *offset)
+{
+	const struct sim_mapping *m = sim_mapping_at(s, address);
+	if (!m)
+		return 0;
+	sim_stamps_settle(s, m->phys);
+	uint64_t inside = address - m->address;
+	*offset = m->phys->offset + inside;
+	return min_u64(size, m->phys->size - inside);
+}
+
 bool sim_bytes_read(const sim *s, uint64_t address, void *to, uint64_t size)
 {
-	for (uint64_t done = 0; done < size;) {
-		const struct sim_mapping *m = sim_mapping_at(s, address + done);
-		if (!m)
-			return false;
-		sim_stamps_settle(s, m->phys);
-		uint64_t inside = address + done - m->address;
-		uint64_t bytes = min_u64(size - done, m->phys->size - inside);
-		ssize_t got = sim_file_read(s->memory_fd, (char *)to + done, bytes, m->phys->offset + inside);
+	uint64_t done = 0, offset, bytes;
+	while ((bytes = settled_run(s, address + done, size - done, &offset)) > 0) {
+		ssize_t got = sim_file_read(s->memory_fd, (char *)to + done, bytes, offset);
 		if (got <= 0)
-			return false;
+			break;
 		done += (uint64_t)got;
 	}
-	return true;
+	return done == size;
 }
 
 bool sim_peek(sim *s, trz_addr address, void *to, uint64_t size)
@@ -738,12 +745,9 @@ bool sim_peek(sim *s, trz_addr address, void *to, uint64_t size)
 bool sim_poke(sim *s, trz_addr address, const void *from, uint64_t size)
 {
 	struct sim_call call = sim_enter(s, SIM_SLOTS);
-	uint64_t done = 0, inside;
-	for (const struct sim_mapping *m; done < size && (m = sim_mapping_at(s, address + done));) {
-		sim_stamps_settle(s, m->phys);
-		inside = address + done - m->address;
-		uint64_t bytes = min_u64(size - done, m->phys->size - inside);
-		ssize_t put = sim_file_write(s->memory_fd, (const char *)from + done, bytes, m->phys->offset + inside);
+	uint64_t done = 0, offset, bytes;
+	while ((bytes = settled_run(s, address + done, size - done, &offset)) > 0) {
+		ssize_t put = sim_file_write(s->memory_fd, (const char *)from + done, bytes, offset);
 		if (put <= 0)
 			break;
 		done += (uint64_t)put;

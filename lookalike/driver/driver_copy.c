@@ -91,7 +91,7 @@ static trz_status enqueue_to_host(trz_context context, void *stream, const struc
 	bool captured = scalar && look_is_captured(context, stream);  /* such work happens later, after other work */
 	if (scalar && !captured && look_answer(&answer))
 		return enqueue_answer(context, stream, p, answer);
-	if (!scalar || (!captured && look_is_known(p->from, p->size)))
+	if (!scalar || (!captured && trz_lookalike_is_known(p->from, p->size)))
 		return enqueue_real(context, stream, p);
 	look_blank_read(p->size);
 	return sim_copy_blank(look.sim, context, stream, p->to, p->from, p->size);
@@ -106,7 +106,7 @@ static void note_later(void *argument)
 {
 	struct later l = *(struct later *)argument;
 	free(argument);
-	if (look_is_known(l.from, l.size))
+	if (trz_lookalike_is_known(l.from, l.size))
 		look_note_known(l.to, l.size, true);
 }
 
@@ -129,7 +129,7 @@ static trz_status enqueue(trz_context context, void *stream, const struct look_p
 	__atomic_fetch_add(&look_live.copied_bytes, p->size, __ATOMIC_RELAXED);
 	if (from_device && !sim_is_device(look.sim, p->to))
 		return enqueue_to_host(context, stream, p);
-	bool captured = look_is_captured(context, stream), known = !from_device || look_is_known(p->from, p->size);
+	bool captured = look_is_captured(context, stream), known = !from_device || trz_lookalike_is_known(p->from, p->size);
 	look_note_known(p->to, p->size, known && !captured);
 	trz_status status = enqueue_real(context, stream, p);
 	bool may_come = __atomic_load_n(&look.has_met, __ATOMIC_RELAXED) && p->size <= NOTED_MOST && !known && !captured;

@@ -52,11 +52,11 @@ static struct sent_range find_range(uint64_t start, uint64_t size)
 	return found;
 }
 
-bool look_is_known(uint64_t start, uint64_t size)
+bool trz_lookalike_is_known(uint64_t address, uint64_t size)
 {
-	if (own.start <= start && start + size <= own.end)
+	if (own.start <= address && address + size <= own.end)
 		return true;
-	struct sent_range found = find_range(start, size);
+	struct sent_range found = find_range(address, size);
 	return found.start && found.work == work_so_far();
 }
 
@@ -80,11 +80,6 @@ bool look_answer(uint64_t *answer)
 {
 	*answer = own.answer;
 	return own.has_answer;
-}
-
-bool trz_lookalike_is_known(uint64_t address, uint64_t size)
-{
-	return look_is_known(address, size);
 }
 
 void trz_lookalike_note_brought(uint64_t address, uint64_t size, bool known)

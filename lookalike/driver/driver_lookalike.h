@@ -163,10 +163,9 @@ void look_note_request(enum sim_recorded_kind kind, int device, trz_context cont
 /* Notes that work is about to be enqueued on the stream. */
 void look_note_work(trz_context context, void *stream);
 
-/* driver_known.c: whether a short read may give what lies there, or what else it gives. */
-bool look_is_known(uint64_t start, uint64_t size);
-/* Notes a copy to the device; `known`: its bytes come from the host. */
+/* driver_known.c: notes a copy to the device; `known`: its bytes come from the host. */
 void look_note_known(uint64_t start, uint64_t size, bool known);
+/* Whether this thread's short reads give a number, whatever lies there. */
 bool look_answer(uint64_t *answer);
 
 /* driver_copy.c */

@@ -527,23 +527,23 @@ uint64_t extent(const Tensor &tensor)
 	return static_cast<uint64_t>(last + 1) * tensor.itemsize();
 }
 
-/* Puts what is kept of a tensor into the device's memory, and vouches for it. */
-void put(const Tensor &tensor)
+/* Puts what is kept of a tensor into the device's memory, and vouches for it. Returns the memory's state. */
+State put(const Tensor &tensor)
 {
 	Bytes bytes;
-	if (!is_plain(tensor) || tensor.numel() == 0 || find(tensor, bytes) != State::KNOWN)
-		return;
-	const char *values = bytes->data() + tensor.storage_offset() * static_cast<int64_t>(tensor.itemsize());
-	driver.put(address_of(tensor), values, extent(tensor), current_stream(tensor));
-	driver.vouch(address_of(tensor), extent(tensor));
+	State state = is_plain(tensor) && tensor.numel() > 0 ? find(tensor, bytes) : State::UNKNOWN;
+	if (state == State::KNOWN) {
+		const char *values = bytes->data() + tensor.storage_offset() * static_cast<int64_t>(tensor.itemsize());
+		driver.put(address_of(tensor), values, extent(tensor), current_stream(tensor));
+		driver.vouch(address_of(tensor), extent(tensor));
+	}
+	return state;
 }
 
 /* Before a read. Of values that no host knows it gives 0, however long it is. */
 void put_for_host(const Tensor &tensor)
 {
-	put(tensor);
-	Bytes bytes;
-	if (!is_plain(tensor) || tensor.numel() == 0 || find(tensor, bytes) != State::MADE || extent(tensor) <= SHORT)
+	if (put(tensor) != State::MADE || extent(tensor) <= SHORT)
 		return;
 	std::vector<char> nothing(extent(tensor));
 	driver.put(address_of(tensor), nothing.data(), nothing.size(), current_stream(tensor));
@@ -625,12 +625,12 @@ c10::ArrayRef<IValue> own_of(c10::ArrayRef<IValue> shown, size_t count)
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction &fn)
 {
 	c10::ArrayRef<IValue> shown(fn.inputs().data(), fn.inputs().size());
-	const Operation *operation = device_tensor(shown) || names_device(shown) ? operation_of(fn) : nullptr;
+	const Tensor *device = device_tensor(shown);
+	const Operation *operation = device || names_device(shown) ? operation_of(fn) : nullptr;
 	if (!operation)
 		return nullptr;
 	c10::ArrayRef<IValue> inputs = own_of(shown, operation->handle->schema().arguments().size());
-	const Tensor *device = device_tensor(inputs);
-	if (!device && !names_device(inputs))
+	if (inputs.size() < shown.size() && !(device = device_tensor(inputs)) && !names_device(inputs))
 		return nullptr;
 	auto run = std::make_unique<Running>(*operation);
 	try {

@@ -139,7 +139,6 @@ class Environment:
             raise Failure(done.stderr.strip().removeprefix("terrazzo: "))
         return done.stdout.strip()
 
-
     def compile_observer(self):
         """Compiles what the first program would have to wait for. Returns what is missing, or None."""
         code = ("import torch; from terrazzo.torch import _build\n"

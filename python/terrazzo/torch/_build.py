@@ -111,9 +111,8 @@ def observer_path(torch, name: str) -> Path:
     """The same for `name`.cpp of python/terrazzo/sim, whose text is part of the key."""
     require(torch, OLDEST_OBSERVED, f"{name}.cpp")
     folder = Path(__file__).resolve().parent.parent / "sim"
-    source, header = folder / f"{name}.cpp", next(
-        (place / "sim_recording.h" for place in (folder, *(parent / "sim" for parent in folder.parents))
-         if (place / "sim_recording.h").exists()), folder / "sim_recording.h")
+    headers = [place / "sim_recording.h" for place in (folder, *(parent / "sim" for parent in folder.parents))]
+    source, header = folder / f"{name}.cpp", next(filter(Path.exists, headers), headers[0])
     flags = observer_flags(torch, source, header)
     texts = [path.read_text(encoding="utf-8") for path in (source, header)]
     key = key_of(name, torch.__version__, [str(torch.version.cuda), *flags, *texts], "CXX", "CUDA_HOME", "CUDA_PATH")
