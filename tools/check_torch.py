@@ -30,7 +30,7 @@ GIB = 1 << 30
 LENGTH = 2048  # tokens of a sequence
 WITHOUT_SHIM = {"TERRAZZO_CACHE": "/proc/none"}  # a folder where nothing can be kept
 OLDEST = "2.6.0"
-OF_OLDEST = ("copies", "graphs", "expandable", "package", "plug_oom", "plug_pools", "plug_accounting",
+OF_OLDEST = ("copies", "computed", "graphs", "expandable", "package", "plug_oom", "plug_pools", "plug_accounting",
              "torchrun", "ordered")
 # Checks that compare with records of the default version.
 OF_DEFAULT = ("compiled", "plug_functions", "plug_snapshots")

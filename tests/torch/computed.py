@@ -18,6 +18,8 @@ assert sent.repeat_interleave(sent).tolist() == [1, 2, 2, 3, 3, 3] + [5] * 5
 assert sent.float().mean().item() == torch.tensor(11 / 5).item()
 assert torch.equal(sent, sent.clone()) and not torch.equal(sent, sent + 1)
 assert torch.arange(5, device=D).cumsum(0).tolist() == [0, 1, 3, 6, 10]
+large = torch.tensor([2**63 + 5], dtype=torch.uint64)  # a seed, say
+assert large.item() == large.to(D).item() == 2**63 + 5
 
 # TorchScript passes operations its own stack
 @torch.jit.script

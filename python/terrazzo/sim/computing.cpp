@@ -22,6 +22,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
 #include <dlfcn.h>
+#include <torch/csrc/api/include/torch/version.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -622,9 +623,32 @@ c10::ArrayRef<IValue> own_of(c10::ArrayRef<IValue> shown, size_t count)
 	return shown.slice(shown.size() - std::min(count, shown.size()));
 }
 
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 9
+/* Up to 2.8 PyTorch cannot show an integer of 2^63 or more: item(), whose result it is to show, fails instead. So the
+ * result of such a read is not asked for, which PyTorch has no call for; nothing here needs it. */
+template <auto Callbacks>
+struct Opened {
+	friend at::StepCallbacks &callbacks_of(at::RecordFunction &fn) { return fn.*Callbacks; }
+};
+at::StepCallbacks &callbacks_of(at::RecordFunction &fn);
+template struct Opened<&at::RecordFunction::step_callbacks_>;
+
+void hide_large_integer(const at::RecordFunction &fn, c10::ArrayRef<IValue> shown)
+{
+	if (shown.size() != 1 || !shown[0].isTensor() || shown[0].toTensor().scalar_type() != at::kUInt64)
+		return;
+	std::string name = fn.name();
+	if (name == "aten::item" || name == "aten::_local_scalar_dense")
+		callbacks_of(const_cast<at::RecordFunction &>(fn)).needs_outputs_ = false;
+}
+#else
+void hide_large_integer(const at::RecordFunction &, c10::ArrayRef<IValue>) {}
+#endif
+
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction &fn)
 {
 	c10::ArrayRef<IValue> shown(fn.inputs().data(), fn.inputs().size());
+	hide_large_integer(fn, shown);
 	const Tensor *device = device_tensor(shown);
 	const Operation *operation = device || names_device(shown) ? operation_of(fn) : nullptr;
 	if (!operation)
