@@ -75,8 +75,9 @@ static const char *skip_time(const char *at, const char *end)
 
 static const char *skip_level(const char *at, const char *end)
 {
-	static const char *const words[] = { "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "DEBUG", "stderr",
-	                                     "E ", "root", "- ", "| ", "> " };
+	static const char *const words[] = { "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "DEBUG",
+	                                     "stderr P ", "stderr F ", "stdout P ", "stdout F ", "stderr", "E ", "root",
+	                                     "- ", "| ", "> " };
 	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
 		size_t size = strlen(words[i]);
 		if (log_starts(at, end, words[i]) &&

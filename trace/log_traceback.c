@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Frames as Python and IPython write them, and as loggers break them.
+ * Frames as Python, IPython and Rich write them, and as loggers break them.
  */
 #include "log_traceback.h"
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "bits.h"
@@ -14,6 +15,7 @@
 
 enum {
 	FRAMES_MAX = 64,           /* levels of a traceback that are looked at */
+	LINE = 512,                /* of a line with a frame, and what follows of it */
 	BROKEN = 3,                /* lines that a frame goes on in */
 	LINES_BACK = 400           /* how far above an error its traceback may begin */
 };
@@ -143,9 +145,50 @@ static bool notebook_frame_at(const char *text, long arrow, char *store, size_t 
 	return keep_frame(store, room, file, line, strncmp(name, "<cell", 5) == 0 ? "<module>" : dot ? dot + 1 : name, f);
 }
 
-static bool frame_at(char *text, long arrow, char *store, size_t room, struct call_frame *f)
+/* What stands in a line of a box, between its bars; NULL: it is none. */
+static char *in_box(char *text)
 {
-	return plain_frame_at(text, store, room, f) || notebook_frame_at(text, arrow, store, room, f);
+	static const char bar[] = "\xe2\x94\x82";
+	char *at = text + strspn(text, " "), *end = strrchr(text, bar[0]);
+	if (strncmp(at, bar, strlen(bar)) != 0 || !end || end == at || strncmp(end, bar, strlen(bar)) != 0)
+		return NULL;
+	while (end > at && end[-1] == ' ')
+		end--;
+	*end = '\0';
+	return at + strlen(bar) + strspn(at + strlen(bar), " ");
+}
+
+/* A path from its root on: "/srv/train.py", "C:\train.py", "<stdin>". */
+static bool is_whole_path(const char *text)
+{
+	return strchr("/<", *text) || text[1] == ':';
+}
+
+/* Rich's frames: `| /srv/train.py:31 in forward |`, in boxes; what a path does not have room for stands in the line
+ * before. */
+static bool boxed_frame_at(const struct log_part *lines, size_t at, char *store, size_t room, struct call_frame *f)
+{
+	char text[LINE], joined[2 * LINE] = "", more[LINE];
+	plain_line(&lines->at[at], text, sizeof text);
+	char *own = in_box(text), *colon = own ? strstr(own, ".py:") : NULL, *name;
+	long line = colon ? strtol(colon + 4, &name, 10) : 0;
+	if (line <= 0 || strncmp(name, " in ", 4) != 0)
+		return false;
+	colon[3] = '\0';
+	if (!is_whole_path(own) && at > 0) {
+		plain_line(&lines->at[at - 1], more, sizeof more);
+		char *before = in_box(more);
+		snprintf(joined, sizeof joined, "%s", before && is_whole_path(before) ? before : "");
+	}
+	snprintf(joined + strlen(joined), sizeof joined - strlen(joined), "%s", own);
+	return keep_frame(store, room, joined, line, name + 4, f);
+}
+
+static bool frame_at(const struct log_part *lines, size_t at, char *text, long arrow, char *store, size_t room,
+                     struct call_frame *f)
+{
+	return plain_frame_at(text, store, room, f) || notebook_frame_at(text, arrow, store, room, f) ||
+	       boxed_frame_at(lines, at, store, room, f);
 }
 
 /* The number of lines that begin at or before a position of the searched text. */
@@ -162,18 +205,18 @@ static size_t lines_to(const struct log_part *lines, size_t position)
 	return low;
 }
 
-void log_traceback(const struct log_part *lines, size_t position, struct evidence *e)
+void log_traceback(const struct log_part *lines, size_t from, size_t position, struct evidence *e)
 {
 	static _Thread_local char store[FRAMES_MAX][520];
 	struct call_frame frames[FRAMES_MAX];
 	char site[CALL_SITE_BYTES], stack[4 * CALL_SITE_BYTES];
-	size_t at = lines_to(lines, position), count = 0;
+	size_t at = lines_to(lines, position), least = from ? lines_to(lines, from) : 0, count = 0;
 	long arrow = 0;
-	for (size_t back = 0; at > 0 && back < LINES_BACK && count < FRAMES_MAX; back++) {
+	for (size_t back = 0; at > least && back < LINES_BACK && count < FRAMES_MAX; back++) {
 		const struct log_line *line = &lines->at[--at];
-		char text[512];
+		char text[LINE];
 		frame_text(lines, at, text, sizeof text);
-		if (frame_at(text, arrow, store[count], sizeof store[count], &frames[count])) {
+		if (frame_at(lines, at, text, arrow, store[count], sizeof store[count], &frames[count])) {
 			count++;
 			arrow = 0;
 		} else if (arrow_at(text)) {

@@ -8,7 +8,8 @@
 #include "evidence.h"
 #include "log_lines.h"
 
-/* Sets e's site, stack and category by the traceback above the line in which a position, as of log_line.begins, is. */
-void log_traceback(const struct log_part *lines, size_t position, struct evidence *e);
+/* Sets e's site, stack and category by the traceback above the line in which `position`, as of log_line.begins, is, and
+ * below that of `from`; 0: all lines. */
+void log_traceback(const struct log_part *lines, size_t from, size_t position, struct evidence *e);
 
 #endif

@@ -461,19 +461,22 @@ static void read_writer(const struct log_lines *log, const struct log_part *line
 	struct ahead ahead;
 	gather(s, lines);
 	look_ahead(&ahead, s->text);
+	size_t last = 0;
 	for (char *at = next_error(&ahead, s->text); at && *count < capacity;) {
 		char *next = next_error(&ahead, at + 1), *end = s->text + s->size;
 		if (next && continues(at, next))
 			next = next_error(&ahead, next + 1);
 		struct evidence *e = &list[*count];
-		bool known = false;
+		size_t same = 0;
 		char *begin = begin_of(s->text, at);
 		read_one(log, begin, next ? begin_of(s->text, next) : end, writer, e);
-		for (size_t i = 0; i < *count && !known; i++)
-			known = same_error(&list[i], e);
-		if (!known)
-			log_traceback(lines, (size_t)(begin - s->text), e);
-		*count += !known;
+		while (same < *count && !same_error(&list[same], e))
+			same++;
+		/* A program may tell the error before it tells where it happened. */
+		if (!list[same].site)
+			log_traceback(lines, same < *count ? last : 0, (size_t)(begin - s->text), &list[same]);
+		*count += same == *count;
+		last = (size_t)(at - s->text);
 		at = next;
 	}
 }
