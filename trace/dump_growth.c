@@ -159,23 +159,60 @@ static void tell(const struct search *s, const struct leaks_finding *f, const ch
 	evidence_add_growth(e, &g);
 }
 
-/* Suspects first. Errors: HOST_MEMORY. */
-static trz_status tell_all(const struct search *s)
+/* Whether a growth that is no suspect may be one. */
+static bool may_be_suspect(const struct search *s, const struct leaks_finding *f)
+{
+	return f->site != LEAKS_REST && f->allocations_per_step * steps_of(s, f) >= DUMP_STEPS_LEAST;
+}
+
+/* The loop's line that each finding is allocated for. Errors: HOST_MEMORY. */
+static trz_status find_lines(const struct search *s, const char *lines[EVIDENCE_GROWTH_MAX])
 {
 	struct dump_loop loop;
 	trz_status status = dump_loop(s->d, &s->p->steps, &loop);
-	for (int leak = 1; leak >= 0; leak--)
-		for (size_t i = 0; i < s->count && status == TRZ_OK; i++) {
-			uint32_t frame = dump_site(s->d, site_found(s, &s->found[i])->stack)->frame;
-			const char *line = NULL;
-			if (s->found[i].suspect != leak)
-				continue;
-			if (frame != UINT32_MAX)
-				status = dump_loop_line(s->d, &loop, s->m, &s->d->frames[frame], s->e, &line);
-			tell(s, &s->found[i], line);
-		}
+	for (size_t i = 0; i < s->count && status == TRZ_OK; i++) {
+		uint32_t frame = dump_site(s->d, site_found(s, &s->found[i])->stack)->frame;
+		lines[i] = NULL;
+		if (frame != UINT32_MAX)
+			status = dump_loop_line(s->d, &loop, s->m, &s->d->frames[frame], s->e, &lines[i]);
+	}
 	dump_loop_free(&loop);
 	return status;
+}
+
+/* Growth that is no suspect may go with one that the same line of the loop makes. */
+static bool goes_with(const struct search *s, const char *const *lines, size_t one, size_t suspect)
+{
+	const struct leaks_finding *f = &s->found[one], *of = &s->found[suspect];
+	enum evidence_category category = dump_category(s->d, site_found(s, f)->stack);
+	bool passes = category == CATEGORY_ACTIVATIONS || category == CATEGORY_UNKNOWN;
+	return !f->suspect && of->suspect && evidence_same_site(lines[one], lines[suspect]) && passes &&
+	       may_be_suspect(s, f) && SLOWER * f->bytes_per_step >= of->bytes_per_step && f->bytes >= s->p->now / MATTERS;
+}
+
+static void suspect_by_line(struct search *s, const char *const *lines)
+{
+	bool goes[EVIDENCE_GROWTH_MAX] = { false };
+	for (size_t i = 0; i < s->count && s->e->failed; i++)
+		for (size_t k = 0; k < s->count; k++)
+			goes[i] |= goes_with(s, lines, i, k);
+	for (size_t i = 0; i < s->count; i++)
+		s->found[i].suspect |= goes[i];
+}
+
+/* Suspects first. Errors: HOST_MEMORY. */
+static trz_status tell_all(struct search *s)
+{
+	const char *lines[EVIDENCE_GROWTH_MAX];
+	trz_status status = find_lines(s, lines);
+	if (status != TRZ_OK)
+		return status;
+	suspect_by_line(s, lines);
+	for (int leak = 1; leak >= 0; leak--)
+		for (size_t i = 0; i < s->count; i++)
+			if (s->found[i].suspect == leak)
+				tell(s, &s->found[i], lines[i]);
+	return TRZ_OK;
 }
 
 static void tell_forecast(const struct search *s)
@@ -340,12 +377,6 @@ static trz_status add_kept_before(const struct search *s, const struct play_site
 	}
 	map_free(&kept);
 	return status;
-}
-
-/* Whether a growth that is no suspect may be one. */
-static bool may_be_suspect(const struct search *s, const struct leaks_finding *f)
-{
-	return f->site != LEAKS_REST && f->allocations_per_step * steps_of(s, f) >= DUMP_STEPS_LEAST;
 }
 
 /* A history of only the newest events shows only the end of a long leak, little of what is live: so what the site kept

@@ -622,6 +622,29 @@ class Loops(Case):
         self.assertIn("what u/model.py:31 forward allocates for u/train.py:21 run_epoch grows by 320.00 MiB a step",
                       run(self.save(s.contents()), text=True).stdout)
 
+    def test_all_that_one_line_of_the_loop_keeps(self):
+        """A loss that is kept holds all of its graph: what other lines of the model have made more slowly, too, but not
+        what another line of the loop keeps."""
+        def at_line(line, *inner):
+            return [*inner, {"filename": "/srv/u/train.py", "line": line, "name": "main"}]
+
+        wide, narrow = at_line(21, *INNER[:-1]), at_line(21, *CACHED[:-1])
+        s, blocks = Snapshot(), []
+        s.segment((500, "a", ADAM))
+        for step in range(40):
+            s.passes(4, BASE + 100 * GIB, at_line(20))
+            for stack in (wide, wide, narrow, at_line(25)):
+                s.event("alloc", 8, addr=s.at + len(blocks) * 8 * MIB, frames=stack)
+                blocks.append((8, "a", stack))
+            s.passes(4, BASE + 100 * GIB, at_line(22))
+        s.segment(*blocks)
+        s.oom(64, 10)
+        got = self.expect(s, "leak", 54)
+        leaks = {one["site"] for one in got["growth"] if one["leak"]}
+        self.assertEqual(leaks, {"u/model.py:31 forward", "u/model.py:50 remember"})
+        self.assertEqual((got["remedies"][0]["name"], got["remedies"][0]["bytes"]), ("fix_leak", sum(
+            one["bytes"] for one in got["growth"] if one["leak"])))
+
     def test_a_cache_whatever_it_is_called(self):
         """What a model keeps from step to step, copied into something longer in each; where nothing is trained."""
         for trains in (False, True):
