@@ -370,16 +370,28 @@ static enum sign sign_of(const struct call_frame *f)
 	return NO_SIGN;
 }
 
-/* The innermost sign counts, since checkpointing runs forward within backward. */
+/* An optimizer of PyTorch or of a package, but for the wrapper that programs' own optimizers have, too: it calls the
+ * program for a closure alone. */
+static bool is_caller_of_closure(const struct call_frame *f)
+{
+	return is_optimizer(f) && !has(f->file, "torch/optim/optimizer.py");
+}
+
+/* The innermost sign counts, since checkpointing runs forward within backward. What a closure makes, such as a training
+ * step of Lightning's, is not the optimizer's that has called it. */
 enum evidence_category call_category(const struct call_frame *frames, size_t count)
 {
 	enum sign first = NO_SIGN;
-	bool backward = false;
+	bool backward = false, program = false, closure = false;
 	for (size_t i = 0; i < count; i++) {
 		enum sign sign = sign_of(&frames[i]);
 		if (sign == SIGN_ACCUMULATE)
 			return CATEGORY_GRADIENTS;
 		backward |= sign == SIGN_BACKWARD;
+		closure |= program && is_caller_of_closure(&frames[i]);
+		program |= is_program(&frames[i]) && !is_optimizer(&frames[i]);
+		if (sign == SIGN_OPTIMIZER && closure)
+			continue;
 		if (first == NO_SIGN || (first == SIGN_FORWARD && sign == SIGN_KV_CACHE))
 			first = sign;
 	}

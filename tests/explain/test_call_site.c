@@ -198,9 +198,32 @@ static void test_what_an_optimizer_does(void **state)
 		{.file = "/users/me/train.py", .name = "main", .line = 29},
 	};
 	assert_int_equal(call_optimizer(frames, LENGTH(frames)), CALL_NO_OPTIMIZER);
-	assert_int_equal(call_optimizer(&frames[1], 3), CALL_OPTIMIZER_STEPS);
+	assert_int_equal(call_optimizer(&frames[2], 2), CALL_OPTIMIZER_STEPS);
 	assert_int_equal(call_optimizer(&frames[3], 1), CALL_NO_OPTIMIZER);
 	assert_int_equal(call_optimizer(clears, LENGTH(clears)), CALL_OPTIMIZER_CLEARS);
+}
+
+/* Lightning's training step runs within the step of an optimizer. A program's own optimizer has PyTorch's wrapper. */
+static void test_a_closure_is_not_the_optimizers(void **state)
+{
+	(void)state;
+	const struct call_frame closure[] = {
+		{.file = "/p/site-packages/torch/nn/functional.py", .name = "cross_entropy", .line = 3479},
+		{.file = "/users/me/model.py", .name = "training_step", .line = 12},
+		{.file = "/p/site-packages/lightning/pytorch/loops/optimization/automatic.py", .name = "closure", .line = 129},
+		{.file = "/p/site-packages/torch/optim/adam.py", .name = "step", .line = 226},
+		{.file = "/p/site-packages/torch/optim/optimizer.py", .name = "wrapper", .line = 516},
+		{.file = "/users/me/train.py", .name = "main", .line = 31},
+	};
+	const struct call_frame own[] = {
+		{.file = "/users/me/lamb.py", .name = "step", .line = 40},
+		{.file = "/p/site-packages/torch/optim/optimizer.py", .name = "wrapper", .line = 516},
+		{.file = "/users/me/train.py", .name = "main", .line = 31},
+	};
+	assert_int_equal(call_category(closure, LENGTH(closure)), CATEGORY_UNKNOWN);
+	assert_int_equal(call_category(&closure[3], 3), CATEGORY_OPTIMIZER);
+	assert_int_equal(call_category(own, LENGTH(own)), CATEGORY_OPTIMIZER);
+	assert_int_equal(call_optimizer(closure, LENGTH(closure)), CALL_NO_OPTIMIZER);
 }
 
 int main(void)
@@ -208,6 +231,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_python_comes_before_compiled_code),
 		cmocka_unit_test(test_what_an_optimizer_does),
+		cmocka_unit_test(test_a_closure_is_not_the_optimizers),
 		cmocka_unit_test(test_a_program_may_lie_in_a_folder_named_torch),
 		cmocka_unit_test(test_what_intercepts_operations_is_no_place),
 		cmocka_unit_test(test_compiled_programs_have_sites_too),
