@@ -378,7 +378,9 @@ static void say_remedy(struct writer *w)
 	const struct verdict *v = w->v;
 	char text[REMEDY_BYTES];
 	if (v->kind == VERDICT_TOO_LARGE) {
-		say(w, "remedy: ask for less at once: a smaller batch or sequence, or a split over devices");
+		bool layer = w->e->category == CATEGORY_WEIGHTS || w->e->category == CATEGORY_OPTIMIZER;
+		say(w, "remedy: ask for less at once: a smaller %s, or a split over devices",
+		    layer ? "layer" : "batch or sequence");
 	} else if (v->kind == VERDICT_UNKNOWN && w->e->asker) {
 		say(w, "remedy: leave it memory: a smaller batch, empty_cache() before, set_per_process_memory_fraction below "
 		    "1; see nvidia-smi for other processes");

@@ -256,6 +256,15 @@ class Verdicts(Case):
         s.oom(100000, 79000)
         self.expect(s, "too_large", 21000)
 
+    def test_a_layer_that_is_too_large(self):
+        """No batch makes it smaller."""
+        s = Snapshot()
+        s.segment((1000, "a"))
+        s.oom(100000, 79000, frames=WEIGHT)
+        self.assertEqual(self.expect(s, "too_large", 21000)["category"], "weights")
+        self.assertIn("remedy: ask for less at once: a smaller layer, or a split", run(
+            self.save(s.contents()), text=True).stdout)
+
     def test_other_process_by_the_size_of_the_device(self):
         s = Snapshot()
         s.segment((2000, "a"))
