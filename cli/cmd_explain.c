@@ -486,6 +486,22 @@ static void add_failure(struct case_ *k, const struct evidence *t)
 	add_site(s, t);
 }
 
+/* Of a failure without figures what the snapshot tells stays, but for a leak that has led to it. */
+static void add_bare_failure(struct case_ *k, const struct evidence *t)
+{
+	struct evidence *s = &k->e;
+	int rank = s->rank;
+	if (s->has_history && verdict_leak(k->fails)) {
+		evidence_copy(s, k->fails);
+		s->failed = true;
+		s->rank = rank < 0 ? t->rank : rank;
+		s->process = t->process;
+		add_site(s, t);
+	}
+	s->asker = t->asker;
+	s->likely = t->likely;
+}
+
 static bool is_told_by_snapshot(struct explain_command *c, const struct case_ *text)
 {
 	bool told = false;
@@ -498,7 +514,9 @@ static bool is_told_by_snapshot(struct explain_command *c, const struct case_ *t
 			add_text(s, &text->e);
 			told = true;
 		} else if (!told && after_failure(s, &text->e, c->count == 2)) {
-			if (!is_bare(&text->e))  /* else the snapshot's figures stay */
+			if (is_bare(&text->e))
+				add_bare_failure(c->cases[i], &text->e);
+			else
 				add_failure(c->cases[i], &text->e);
 			told = true;
 		}

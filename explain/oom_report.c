@@ -393,7 +393,7 @@ static void say_remedy(struct writer *w)
 		say(w, "remedy: none is known from these figures");
 	} else {
 		const struct verdict_remedy *r = &v->remedies[0];
-		bool partial = w->e->failed && !r->enough && !r->at_least && r->kind != REMEDY_BATCH;
+		bool partial = evidence_known(v->missing) && !r->enough && !r->at_least && r->kind != REMEDY_BATCH;
 		char second[REMEDY_BYTES];
 		remedy_text(w, r, text, sizeof text);
 		if (v->choice) {

@@ -1585,19 +1585,35 @@ class SnapshotAndText(Case):
             self.assertEqual(done.returncode, 0, done.stderr)
             yield json.loads(done.stdout)
 
+    def before(self, kept):
+        """Some steps before the failure."""
+        s = Snapshot()
+        s.segment(*[(32, "a", KEPT if kept else WEIGHT)] * 60)
+        for step in range(60):
+            if kept:
+                s.event("alloc", 32, addr=BASE + step * 32 * MIB, frames=KEPT)
+            for k, stack in enumerate((TRAIN, INNER, INNER)):
+                s.passes(8, BASE + (50 + k) * GIB, stack)
+        return s
+
     def test_a_leak_that_the_snapshot_shows_before_the_failure(self):
-        """It was taken some steps earlier: what grew until then went on to."""
+        """What grew until then went on to."""
         for kept, verdict in ((True, "leak"), (False, "full")):
-            s = Snapshot()
-            s.segment(*[(32, "a", KEPT if kept else WEIGHT)] * 60)
-            for step in range(60):
-                if kept:
-                    s.event("alloc", 32, addr=BASE + step * 32 * MIB, frames=KEPT)
-                for k, stack in enumerate((TRAIN, INNER, INNER)):
-                    s.passes(8, BASE + (50 + k) * GIB, stack)
-            for got in self.both(s, "64.00 MiB", "10.00 MiB", "", "7.90 GiB"):
+            for got in self.both(self.before(kept), "64.00 MiB", "10.00 MiB", "", "7.90 GiB"):
                 self.assertEqual(got["verdict"], verdict)
                 self.assertNotIn("ranks", got)
+
+    def test_a_leak_before_a_failure_without_figures(self):
+        log = self.folder / "train.log"
+        log.write_text("RuntimeError: GET was unable to find an engine to execute this computation\n")
+        for kept, verdict in ((True, "leak"), (False, "unknown")):
+            path = self.save(self.before(kept).contents())
+            got = json.loads(run(path, str(log), "--json", "-").stdout)
+            self.assertEqual((got["verdict"], got["failed"], got["asker"]), (verdict, kept, "cuDNN"))
+            self.assertEqual(got["figures"]["allocated"], 1920 * MIB)
+            report = run(path, str(log), text=True).stdout
+            self.assertNotIn("not enough alone", report)
+            self.assertIn("remedy: free, bound" if kept else "remedy: leave it memory", report)
 
     def test_what_the_request_is_for_in_a_snapshot_from_before(self):
         """It had hardly any activations: the traceback tells that one was asked for, as without the snapshot."""
