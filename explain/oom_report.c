@@ -150,6 +150,9 @@ static void sum_text(const struct writer *w, char *text, size_t room)
 	else if (v->need > v->room + v->usable)
 		snprintf(text, room, "%s %s - %s %s - %s free in the allocator = %s short", SIZE(v->need), how,
 		         SIZE(v->room), left, SIZE(v->usable), SIZE(v->short_bytes));
+	else if (v->untold)
+		snprintf(text, room, "%s %s - %s %s = at most %s short, as the largest piece is not told", SIZE(v->need), how,
+		         SIZE(v->room), left, SIZE(v->short_bytes));
 	else
 		snprintf(text, room, "%s %s - %s in the largest piece = %s short", SIZE(v->need), how, SIZE(v->piece),
 		         SIZE(v->short_bytes));
@@ -210,7 +213,7 @@ static const char *use_text(const struct writer *w)
 {
 	enum { MUCH = 8 };
 	uint64_t known = w->e->device_total, all = evidence_known(known) ? known : evidence_or_zero(w->e->reserved);
-	if (w->v->room > all / MUCH || w->v->short_at_most)
+	if (w->v->room > all / MUCH || !evidence_known(w->v->usable))
 		return "what is left does not suffice";
 	return w->v->also_count ? "nearly all memory is in use" : "all memory is in use";
 }
@@ -479,7 +482,7 @@ static void say_figures(struct writer *w)
 	say_figure(w, 1, e->limit_inferred ? "the limit, at least" : "the limit", e->limit);
 	say_sharers(w);
 	say_figure(w, 1, "largest request that would have done",
-	           evidence_known(e->largest) || !e->failed ? e->largest : w->v->piece);
+	           evidence_known(e->largest) || !e->failed || w->v->untold ? e->largest : w->v->piece);
 	say_figure(w, 1, "most that was allocated", e->peak_allocated);
 }
 

@@ -107,6 +107,12 @@ static uint64_t largest_piece(const struct evidence *e, const struct verdict *v)
 	return max_u64(v->room, evidence_or_zero(e->largest_free));
 }
 
+static bool is_untold(const struct evidence *e, const struct verdict *v)
+{
+	return !e->joins && !evidence_known(e->largest) && !evidence_known(e->largest_free) && evidence_known(v->room) &&
+	       evidence_or_zero(v->usable) > 0;
+}
+
 /* If the limit is only inferred, its room may be anything that did not suffice: then this is the most that is short. */
 static uint64_t shortage(const struct evidence *e, const struct verdict *v)
 {
@@ -251,6 +257,7 @@ static void work_out(const struct evidence *e, struct verdict *v)
 	v->usable = usable_memory(e);
 	v->others = others_memory(e);
 	v->piece = largest_piece(e, v);
+	v->untold = is_untold(e, v);
 	v->rounding = rounding_memory(e, v->need);
 	v->short_bytes = e->failed ? shortage(e, v) : EVIDENCE_UNKNOWN;
 	v->missing = missing_memory(e, v);
@@ -812,7 +819,8 @@ static void find_remedies(const struct evidence *e, struct verdict *v)
 static bool is_bound(const struct evidence *e, const struct verdict *v)
 {
 	bool limit = e->limit_inferred && v->kind == VERDICT_LIMIT;
-	return evidence_known(v->short_bytes) && (limit || !evidence_known(v->usable));
+	bool pieces = v->untold && sum(v->room, v->usable) >= v->need;
+	return evidence_known(v->short_bytes) && (limit || pieces || !evidence_known(v->usable));
 }
 
 void verdict_find(const struct evidence *e, struct verdict *v)

@@ -66,11 +66,12 @@ struct verdict {
 	uint64_t room;             /* the lesser of the two */
 	uint64_t usable;           /* free memory of the allocator that could serve it, as a sum */
 	uint64_t piece;            /* the largest piece that it could have had */
+	bool untold;               /* `piece` is only room: the source tells no pieces of usable memory */
 	uint64_t others;           /* what other processes have; may be estimated from what the device lacks */
 	uint64_t rounding;         /* what rounding takes: the request's, and live memory's if that is much */
 	uint64_t short_bytes;      /* see verdict_find, as for the next */
 	uint64_t missing;
-	bool short_at_most;        /* the limit is only inferred, or what the allocator has free is unknown */
+	bool short_at_most;        /* the limit is only inferred, or what is free is unknown, or its pieces */
 	bool together;             /* the request is as large as what has grown: it puts the parts together */
 	bool caches;               /* most of what is live is KV cache */
 	struct verdict_remedy remedies[VERDICT_REMEDIES_MAX];  /* the best first */
