@@ -152,7 +152,9 @@ static void tell(const struct search *s, const struct leaks_finding *f, const ch
 	bool anew = leaks_is_filled_anew(&site->fills, site->now) ||
 	            leaks_is_filled_anew(&site->count_fills, MORE_PARTS * site->count);
 	bool copies = g.category == CATEGORY_WEIGHTS && evidence_are_copies(e, g.site);
-	bool may_leak = f->suspect && (copies || evidence_may_leak(g.category)) && !may_be_of_weights(s->p, site);
+	bool emptied = leaks_is_emptied(site->now, f->live);  /* since the newest step */
+	bool may_leak = f->suspect && !emptied && (copies || evidence_may_leak(g.category)) &&
+	                !may_be_of_weights(s->p, site);
 	g.leak = may_leak && !anew && !s->inner;
 	g.goes_on = site->put_together;
 	g.overfilled = may_leak && (s->inner || (anew && site->now > site->fills.from));

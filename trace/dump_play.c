@@ -10,7 +10,7 @@
 #include "error.h"
 #include "prng.h"
 
-/* Allocations without a stack are told apart by size, in so many classes. */
+/* Allocations without a stack, and workspaces, are told apart by size, in so many classes. */
 enum { SIZES = 4096 };
 
 /* An earlier request of the failing line is compared with all sites only if it is between 1 / PUT_PART of the failed
@@ -28,11 +28,12 @@ static size_t site_count(const struct dump_play *p)
 	return 1 + p->d->frame_count + SIZES;
 }
 
-/* `size`: as requested. */
+/* `size`: as requested. A workspace is not what the line holds that was the first to need it. */
 static struct play_site *site_at(const struct dump_play *p, uint32_t stack, uint64_t size)
 {
-	uint32_t frame = dump_site(p->d, stack)->frame;
-	return &p->sites[1 + (frame != UINT32_MAX ? frame : p->d->frame_count + prng_mix(size) % SIZES)];
+	const struct dump_site *site = dump_site(p->d, stack);
+	bool line = site->frame != UINT32_MAX && site->category != CATEGORY_OTHER;
+	return &p->sites[1 + (line ? site->frame : p->d->frame_count + prng_mix(size) % SIZES)];
 }
 
 /* As requested. */

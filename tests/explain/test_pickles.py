@@ -602,6 +602,34 @@ class Loops(Case):
         got = self.expect(self.loop(INNER), "leak", 54)
         self.assertEqual(got["growth"][0]["site"], "u/model.py:31 forward")
 
+    def test_a_workspace_beside_a_list(self):
+        """The line that was the first to need a workspace does not hold it."""
+        s = self.loop(INNER)
+        made = self.expect(s, "leak", 54)["growth"][0]["bytes"]
+        frames = [WORKSPACE[0], *INNER]
+        s.trace.insert(0, {**s.trace[0], "addr": s.at, "size": 300 * MIB, "time_us": 0, "frames": frames})
+        s.segment((300, "a", frames))
+        growth = self.expect(s, "leak", 54)["growth"][0]
+        self.assertEqual((growth["site"], growth["bytes"]), ("u/model.py:31 forward", made))
+
+    def test_a_list_that_was_emptied_just_before(self):
+        """What failed came after the loop that had filled it, which the history shows once."""
+        for emptied in (False, True):
+            s = Snapshot()
+            s.segment((500, "a", ADAM))
+            for step in range(20):
+                s.passes(1, BASE + 100 * GIB, TRAIN)
+                for _ in range(25):
+                    s.passes(8, BASE + 101 * GIB, INNER)
+                s.event("alloc", 32, addr=s.at + step * 32 * MIB, frames=KEPT)
+            for step in range(20 if emptied else 0):
+                for action in ("free_requested", "free_completed"):
+                    s.event(action, 32, addr=s.at + step * 32 * MIB)
+            s.segment(*[(32, "f") if emptied else (32, "a", KEPT)] * 20)
+            s.oom(2000, 10, frames=FORWARD)
+            got = self.explain(s)
+            self.assertEqual([one["leak"] for one in got["growth"]], [not emptied])
+
     def test_few_steps_of_many_layers(self):
         """Layers, and what autograd's threads allocate without a stack, come oftener than steps, as regularly. Steps
         begin outside of the model. The loop's line is told, not only the model's."""
