@@ -22,20 +22,25 @@ def add_options(parser, cases, steps):
                         default=list(WAYS), help=", ".join(WAYS))
 
 
-def parse(parser):
+def parse_paths(parser):
     """Paths are made absolute, since programs run in other folders."""
     args = parser.parse_args()
     args.env = args.env.resolve()
     if "/" in args.terrazzo:
         args.terrazzo = Path(args.terrazzo).resolve()
+    return args
+
+
+def parse(parser):
+    args = parse_paths(parser)
     if not args.ways:
         parser.error(f"--ways: {', '.join(WAYS)}")
     return args
 
 
-def run(args, way, options, command, where, cache, path):
+def start(args, way, options, command, where, cache, path):
     """Runs the command in folder `where` with Python's modules of folder `path`. Returns the words of the call, and
-    what subprocess.run found. Ends this program if that failed, or if terrazzo was to serve and did not."""
+    what subprocess.run found. Ends this program if terrazzo was to serve and did not."""
     chosen, terrazzo = WAYS[way]
     words = [args.terrazzo, "sim", f"--env={args.env}", *options, *chosen, "--",
              *[args.terrazzo, "run", "--"] * terrazzo, *command]
@@ -43,7 +48,15 @@ def run(args, way, options, command, where, cache, path):
                    "TOKENIZERS_PARALLELISM": "false", **os.environ, "PYTHONPATH": str(path)}
     done = subprocess.run(words, cwd=where, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, check=False)
-    if done.returncode or "could not be installed" in done.stdout:
+    if "could not be installed" in done.stdout:
+        fail(words, done)
+    return words, done
+
+
+def run(*args):
+    """As start(), but ends this program if the command failed, too."""
+    words, done = start(*args)
+    if done.returncode:
         fail(words, done)
     return words, done
 
