@@ -97,9 +97,9 @@ at::Generator &generator()
 using Bytes = std::shared_ptr<std::vector<char>>;
 
 enum class State {
-	UNKNOWN,
+	UNKNOWN,  /* what the memory holds counts */
 	KNOWN,
-	MADE,     /* by an operation, of values that are not known */
+	MADE,     /* by an operation, of values that are not known; what the memory holds is old */
 	COMING,   /* by a collective; may be known once it is there */
 	CHANGING  /* whenever a graph runs; never known */
 };
@@ -107,7 +107,8 @@ enum class State {
 struct Kept {
 	c10::weak_intrusive_ptr<c10::StorageImpl> storage;  /* keeps the address of the storage's object taken */
 	const void *data;  /* a storage may get other memory */
-	State state;       /* not UNKNOWN */
+	size_t size;
+	State state;
 	Bytes bytes;       /* if KNOWN */
 };
 
@@ -136,11 +137,10 @@ bool is_alone(const at::Storage &storage)
 	return storage.data_ptr().get_deleter() == c10::cuda::CUDACachingAllocator::get()->raw_deleter();
 }
 
-/* Whether its memory holds its values as they are, and only operations on this storage change them. */
+/* Whether only operations on its storage change its memory. */
 bool is_plain(const Tensor &tensor)
 {
-	return is_dense(tensor) && !tensor.is_conj() && !tensor.is_neg() &&
-	       (!is_on_device(tensor) || is_alone(tensor.storage()));
+	return is_dense(tensor) && (!is_on_device(tensor) || is_alone(tensor.storage()));
 }
 
 bool is_integral(const Tensor &tensor)
@@ -155,7 +155,7 @@ bool fits(const Tensor &tensor, uint64_t size)
 
 bool is_whole(const Tensor &tensor)
 {
-	return tensor.is_contiguous() && tensor.nbytes() == tensor.storage().nbytes();
+	return tensor.is_non_overlapping_and_dense() && tensor.nbytes() == tensor.storage().nbytes();
 }
 
 /* The state of a tensor's memory, and what is kept of it. */
@@ -164,23 +164,31 @@ State find(const Tensor &tensor, Bytes &bytes)
 	const at::Storage &storage = tensor.storage();
 	std::lock_guard<std::mutex> held(lock);
 	auto found = kept.find(storage.unsafeGetStorageImpl());
-	if (found == kept.end() || found->second.data != storage.data())
+	if (found == kept.end())
 		return State::UNKNOWN;
+	State state = found->second.state;
 	bytes = found->second.bytes;
-	return bytes && bytes->size() != storage.nbytes() ? State::UNKNOWN : found->second.state;
+	if (found->second.data == storage.data() && (!bytes || found->second.size == storage.nbytes()))
+		return state;
+	bytes = nullptr;
+	return state == State::KNOWN || state == State::MADE ? State::MADE : State::UNKNOWN;
 }
 
-/* With the lock. Forgets the values of other storages in the range. */
-void forget_range(const char *start, size_t size)
+/* With the lock. Calls the function for what is kept of other storages in a storage's memory. */
+template <typename Function>
+void each_in(const at::Storage &storage, Function function)
 {
-	for (auto i = kept.begin(); i != kept.end();) {
-		auto data = static_cast<const char *>(i->second.data);
-		bool is_in = i->second.bytes && data < start + size && start < data + i->second.bytes->size();
-		i = is_in ? kept.erase(i) : std::next(i);
+	auto start = static_cast<const char *>(storage.data());
+	for (auto &[impl, other] : kept) {
+		auto data = static_cast<const char *>(other.data);
+		bool is_in = impl != storage.unsafeGetStorageImpl() && !other.storage.expired();
+		if (is_in && data < start + storage.nbytes() && start < data + other.size)
+			function(other);
 	}
 }
 
-void forget(const Tensor &tensor)
+/* What is known of the memory no longer is: what comes there is in the memory, or else lost. */
+void forget(const Tensor &tensor, bool is_lost = false)
 {
 	if (!is_on_device(tensor))
 		return;
@@ -188,8 +196,13 @@ void forget(const Tensor &tensor)
 	auto found = kept.find(tensor.storage().unsafeGetStorageImpl());
 	if (found != kept.end() && found->second.state != State::CHANGING)
 		kept.erase(found);
-	if (!is_alone(tensor.storage()))
-		forget_range(static_cast<const char *>(tensor.storage().data()), tensor.storage().nbytes());
+	if (is_alone(tensor.storage()))
+		return;
+	each_in(tensor.storage(), [&](Kept &other) {
+		if (other.state != State::CHANGING)
+			other.state = is_lost ? State::MADE : State::UNKNOWN;
+		other.bytes = nullptr;
+	});
 }
 
 /* Notes a memory's state, unless graphs change it. */
@@ -206,22 +219,40 @@ void keep(const Tensor &tensor, State state, Bytes bytes = nullptr)
 		swept_at = 2 * kept.size() + 64;
 	}
 	kept.insert_or_assign(storage.unsafeGetStorageImpl(),
-	                      Kept{storage.getWeakStorageImpl(), storage.data(), state, std::move(bytes)});
+	                      Kept{storage.getWeakStorageImpl(), storage.data(), storage.nbytes(), state,
+	                           std::move(bytes)});
+}
+
+void forget_old(const Tensor &tensor)
+{
+	forget(tensor);
+}
+
+/* What an operation has put there is not known. */
+void spoil(const Tensor &tensor)
+{
+	if (is_on_device(tensor) && is_alone(tensor.storage()) && fits(tensor, tensor.storage().nbytes()))
+		keep(tensor, State::MADE);
+	else
+		forget(tensor, true);
 }
 
 /* The tensor as it lies in these bytes. */
 Tensor view(const Tensor &tensor, const Bytes &bytes)
 {
 	char *place = bytes->data() + tensor.storage_offset() * static_cast<int64_t>(tensor.itemsize());
-	return at::from_blob(place, tensor.sizes(), tensor.strides(), [bytes](void *) {},
-	                     at::TensorOptions().dtype(tensor.scalar_type()));
+	Tensor values = at::from_blob(place, tensor.sizes(), tensor.strides(), [bytes](void *) {},
+	                              at::TensorOptions().dtype(tensor.scalar_type()));
+	values._set_conj(tensor.is_conj());
+	values._set_neg(tensor.is_neg());
+	return values;
 }
 
 /* Keeps the values of a tensor whose memory holds nothing else, unless they are too large. */
 void learn(const Tensor &tensor, const Tensor &values)
 {
 	if (!is_plain(tensor) || !fits(tensor, tensor.storage().nbytes()) || values.sizes() != tensor.sizes())
-		return forget(tensor);
+		return spoil(tensor);
 	auto bytes = std::make_shared<std::vector<char>>(tensor.storage().nbytes());
 	view(tensor, bytes).copy_(values);
 	keep(tensor, State::KNOWN, bytes);
@@ -305,8 +336,11 @@ struct Operation {
 	std::string name;
 	std::optional<c10::OperatorHandle> handle;
 	std::set<size_t> written, replaced;  /* arguments that it changes; those whose values do not count before */
+	std::set<size_t> statistics;         /* of a norm, which changes them only if it `trains` */
+	std::optional<size_t> trains;
 	bool has_kernel = false, is_followed = false, is_copy = false, is_read = false, decides = false;
 	bool is_collective = false, multiplies = false, is_on_host = false;
+	bool is_composite = false;       /* may change something though none of its parts does */
 	std::optional<bool> if_unknown;  /* what a check of values that are not known finds */
 	bool of_integers = false;        /* only of integers */
 	std::optional<size_t> orders;    /* topk, sort: the argument that says along which dimension */
@@ -324,13 +358,18 @@ struct Operation {
 		of_integers = own == "eq" || own == "ne" || own == "isin" || own == "remainder";
 		if (of_integers)
 			if_unknown = own == "ne";
-		bool is_set = is_copy || own == "fill_" || own == "zero_" || own == "random_";
+		bool is_set = is_copy || own == "_foreach_copy_" || own == "fill_" || own == "zero_" || own == "random_";
 		multiplies = is_product(own);
 		is_on_host = is_copy || op.hasComputedKernelForDispatchKey(DispatchKey::CPU);
 		const auto &arguments = op.schema().arguments();
 		for (size_t i = 0; i < arguments.size(); i++) {
+			if (arguments[i].name() == "training" || arguments[i].name() == "train")
+				trains = i;
+			const auto *alias = arguments[i].alias_info();
 			bool is_flag = arguments[i].name() == "found_inf";  /* of gradients, which are taken to be finite */
-			if (!arguments[i].alias_info() || !arguments[i].alias_info()->isWrite() || is_flag)
+			if (is_statistic(own, arguments[i]))
+				statistics.insert(i);
+			else if (!alias || !alias->isWrite() || is_flag)
 				continue;
 			written.insert(i);
 			if (is_set || arguments[i].is_out())
@@ -341,15 +380,25 @@ struct Operation {
 				orders = *place;
 		has_kernel = is_copy || op.hasKernelForDispatchKey(DispatchKey::CUDA);
 		is_followed = is_own && has_kernel && makes_values(op, own);
+		is_composite = is_own && !has_kernel && !written.empty() && makes_values(op, own) &&
+		               op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
 	}
 
 	/* Whether nothing is to be done: its parts are seen, or it changes no values. */
 	bool is_nothing() const
 	{
-		return !is_followed && !is_collective && (name.rfind("aten::", 0) == 0 || (!has_kernel && written.empty()));
+		bool is_own = name.rfind("aten::", 0) == 0;
+		return !is_followed && !is_composite && !is_collective && (is_own || (!has_kernel && written.empty()));
 	}
 
 private:
+	/* Norms of batches change their statistics, some without saying so. */
+	static bool is_statistic(const std::string &own, const c10::Argument &argument)
+	{
+		bool is_running = argument.name() == "running_mean" || argument.name() == "running_var";
+		return is_running && own.find("backward") == std::string::npos;
+	}
+
 	static bool is_product(const std::string &own)
 	{
 		static const std::set<std::string> products = {"mm", "addmm", "_addmm_activation", "bmm", "baddbmm", "mv",
@@ -363,10 +412,10 @@ private:
 		for (const auto &result : op.schema().returns())
 			if (result.alias_info() && !result.alias_info()->isWrite())
 				return false;
-		for (const char *start : {"empty", "new_empty", "_empty", "resize", "set_"})
+		for (const char *start : {"empty", "new_empty", "_empty", "resize", "set_", "record_stream"})
 			if (own.rfind(start, 0) == 0)
 				return false;
-		return true;
+		return !op.hasTag(at::Tag::inplace_view);
 	}
 };
 
@@ -400,20 +449,29 @@ struct Computation {
 	std::vector<Tensor> changing;  /* what it changes, in the order of Running's */
 	Values given, made;            /* arguments and results */
 	bool is_done = false;
-	std::optional<uint64_t> outer; /* the driver's answer before */
 };
 
 /* An operation that runs. */
 struct Running : at::ObserverContext {
 	const Operation &operation;
 	std::vector<Tensor> changed;  /* the device's tensors that it changes */
+	std::vector<Bytes> before;    /* what is known of their memory, if anything is computed */
+	bool trains = true;           /* if it is a norm */
+	bool has_answered = false;    /* the driver answers for it */
+	std::optional<uint64_t> outer; /* the driver's answer before */
+	std::vector<bool> seen;       /* which of them its parts have changed, if it is composite */
 	std::unique_ptr<Computation> computation;  /* NULL: what it makes will not be known */
-	bool is_captured = false;
+	bool is_captured = false, brings = false;  /* a copy of what memory holds */
 	std::optional<bool> guess;
 	int64_t ordered = 0, dimension = 0;  /* how many values it orders, along which dimension */
 
 	explicit Running(const Operation &of) : operation(of)
 	{
+	}
+
+	bool changes_argument(size_t i) const
+	{
+		return operation.written.count(i) && (trains || !operation.statistics.count(i));
 	}
 };
 
@@ -450,14 +508,24 @@ Tensor to_change(const Tensor &tensor, bool is_replaced)
 	                   : on_host(tensor).clone();
 }
 
-/* The host's argument in the place of the device's. */
-IValue given(const Operation &operation, Computation &c, size_t i, const IValue &value)
+/* Whether it may do so before the host computes. */
+bool changes_memory_of(const Running &run, const Tensor &tensor)
 {
+	return std::any_of(run.changed.begin(), run.changed.end(),
+	                   [&](const Tensor &changed) { return changed.is_alias_of(tensor); });
+}
+
+/* The host's argument in the place of the device's. */
+IValue given(const Running &run, size_t i, const IValue &value)
+{
+	const Operation &operation = run.operation;
 	auto change = [&](const Tensor &tensor) {
-		if (!tensor.defined() || !operation.written.count(i))
-			return tensor.defined() ? on_host(tensor) : tensor;
-		c.changing.push_back(to_change(tensor, operation.replaced.count(i)));
-		return c.changing.back();
+		if (!tensor.defined())
+			return tensor;
+		if (!run.changes_argument(i))
+			return changes_memory_of(run, tensor) ? on_host(tensor).clone() : on_host(tensor);
+		run.computation->changing.push_back(to_change(tensor, operation.replaced.count(i)));
+		return run.computation->changing.back();
 	};
 	if (value.isTensor())
 		return change(value.toTensor());
@@ -496,27 +564,40 @@ void give(const std::optional<uint64_t> &number)
 	driver.answer(number ? &*number : nullptr);
 }
 
-/* What the operation asks the device: how many there are of what it finds, or whether it holds. */
+/* Until the operation ends. */
+void answer_with(Running &run, uint64_t number)
+{
+	run.outer = answer;
+	run.has_answered = true;
+	give(number);
+}
+
+/* What the operation asks the device: how many there are of what it finds, or are true, or whether it holds. */
 uint64_t answer_of(const Operation &operation, const Computation &c, c10::ArrayRef<IValue> inputs)
 {
 	if (c.made[0].isBool())
 		return c.made[0].toBool();
-	int64_t dimension = operation.name == "aten::unique_dim" ? inputs[1].toInt() : 0;
+	const Tensor &from = inputs[0].toTensor();
+	if (from.scalar_type() == at::kBool && (operation.name == "aten::_unique" || operation.name == "aten::_unique2"))
+		return static_cast<uint64_t>(on_host(from).sum().item<int64_t>());
+	auto place = operation.handle->schema().argumentIndexWithName("dim");
+	int64_t dimension = place && inputs[*place].isInt() ? inputs[*place].toInt() : 0;
 	return static_cast<uint64_t>(c.made[0].toTensor().size(dimension));
 }
 
-std::unique_ptr<Computation> prepare(const Operation &operation, c10::ArrayRef<IValue> inputs)
+void prepare(Running &run, c10::ArrayRef<IValue> inputs)
 {
 	Ours here;
-	auto c = std::make_unique<Computation>();
+	run.computation = std::make_unique<Computation>();
+	Computation &c = *run.computation;
+	for (const Tensor &tensor : run.changed)
+		run.before.push_back(is_on_device(tensor) && is_plain(tensor) ? known_bytes(tensor) : nullptr);
 	for (size_t i = 0; i < inputs.size(); i++)
-		c->given.push_back(given(operation, *c, i, inputs[i]));
-	if (operation.decides) {
-		compute(operation, *c);
-		c->outer = answer;
-		give(answer_of(operation, *c, inputs));
-	}
-	return c;
+		c.given.push_back(given(run, i, inputs[i]));
+	if (!run.operation.decides)
+		return;
+	compute(run.operation, c);
+	answer_with(run, answer_of(run.operation, c, inputs));
 }
 
 /* How many bytes there are from the tensor's first element to the end of its last. */
@@ -528,11 +609,38 @@ uint64_t extent(const Tensor &tensor)
 	return static_cast<uint64_t>(last + 1) * tensor.itemsize();
 }
 
+bool is_old(State state)
+{
+	return state == State::MADE || state == State::CHANGING;
+}
+
+/* Puts what other storages have in the tensor's memory there. */
+void put_others(const Tensor &tensor)
+{
+	std::vector<std::pair<uint64_t, Bytes>> others;
+	{
+		std::lock_guard<std::mutex> held(lock);
+		each_in(tensor.storage(), [&](const Kept &other) {
+			Bytes bytes = is_old(other.state) ? std::make_shared<std::vector<char>>(other.size) : other.bytes;
+			if (bytes)
+				others.emplace_back(reinterpret_cast<uintptr_t>(other.data), bytes);
+		});
+	}
+	for (const auto &[address, bytes] : others) {
+		driver.put(address, bytes->data(), bytes->size(), current_stream(tensor));
+		driver.vouch(address, bytes->size());
+	}
+}
+
 /* Puts what is kept of a tensor into the device's memory, and vouches for it. Returns the memory's state. */
 State put(const Tensor &tensor)
 {
+	if (!is_on_device(tensor) || tensor.numel() == 0)
+		return State::UNKNOWN;
+	if (!is_alone(tensor.storage()))
+		put_others(tensor);
 	Bytes bytes;
-	State state = is_plain(tensor) && tensor.numel() > 0 ? find(tensor, bytes) : State::UNKNOWN;
+	State state = find(tensor, bytes);
 	if (state == State::KNOWN) {
 		const char *values = bytes->data() + tensor.storage_offset() * static_cast<int64_t>(tensor.itemsize());
 		driver.put(address_of(tensor), values, extent(tensor), current_stream(tensor));
@@ -544,7 +652,8 @@ State put(const Tensor &tensor)
 /* Before a read. Of values that no host knows it gives 0, however long it is. */
 void put_for_host(const Tensor &tensor)
 {
-	if (put(tensor) != State::MADE || extent(tensor) <= SHORT)
+	State state = put(tensor);
+	if (!is_old(state) || extent(tensor) <= SHORT || !fits(tensor, extent(tensor)))
 		return;
 	std::vector<char> nothing(extent(tensor));
 	driver.put(address_of(tensor), nothing.data(), nothing.size(), current_stream(tensor));
@@ -572,8 +681,21 @@ bool names_device(c10::ArrayRef<IValue> inputs)
 void note_changed(Running &run, c10::ArrayRef<IValue> inputs)
 {
 	for (size_t i = 0; i < inputs.size(); i++)
-		if (run.operation.is_collective || run.operation.written.count(i))
-			each_tensor(inputs.slice(i, 1), [&](const Tensor &tensor) { run.changed.push_back(tensor); });
+		if (run.operation.is_collective || run.changes_argument(i))
+			each_tensor(inputs.slice(i, 1), [&](const Tensor &tensor) {
+				if (tensor.defined())
+					run.changed.push_back(tensor);
+			});
+}
+
+/* Whether a copy moves bytes that count, as they are. */
+bool brings(const Tensor &to, const Tensor &from)
+{
+	Bytes known;
+	bool counts = is_dense(from) && (!is_on_device(from) || find(from, known) == State::UNKNOWN);
+	bool same = to.scalar_type() == from.scalar_type() && to.is_conj() == from.is_conj() &&
+	            to.is_neg() == from.is_neg() && to.sizes() == from.sizes();
+	return counts && same && to.is_contiguous() && from.is_contiguous();
 }
 
 /* What a check finds whose values are not known. Integers leave no remainder by 1. */
@@ -596,12 +718,24 @@ void note_order(Running &run, c10::ArrayRef<IValue> inputs)
 	run.ordered = values.size(run.dimension) <= ORDERED ? values.size(run.dimension) : 0;
 }
 
+/* Composite operations that run in this thread, the innermost last. */
+thread_local std::vector<Running *> composites;
+
+void open(Running &run)
+{
+	run.seen.resize(run.changed.size());
+	composites.push_back(&run);
+}
+
 void begin(Running &run, c10::ArrayRef<IValue> inputs, const Tensor *device)
 {
 	const Operation &operation = run.operation;
+	run.trains = operation.statistics.empty() || !operation.trains || inputs[*operation.trains].toBool();
 	note_changed(run, inputs);
 	note_order(run, inputs);
 	run.is_captured = device && driver.is_captured(current_stream(*device));
+	if (operation.is_composite)
+		open(run);
 	if (run.is_captured)
 		return;
 	if (operation.is_collective)
@@ -610,9 +744,13 @@ void begin(Running &run, c10::ArrayRef<IValue> inputs, const Tensor *device)
 		return;
 	bool to_host = operation.is_read && !(operation.is_copy && is_on_device(run.changed[0]));
 	if (to_host)
-		put_for_host(inputs[operation.is_copy ? 1 : 0].toTensor());
-	else if (can_draw(operation) && can_compute(operation, inputs))
-		run.computation = prepare(operation, inputs);
+		return put_for_host(inputs[operation.is_copy ? 1 : 0].toTensor());
+	for (const Tensor &tensor : run.changed)
+		if (is_on_device(tensor) && !is_alone(tensor.storage()))
+			put(tensor);
+	run.brings = operation.is_copy && brings(run.changed[0], inputs[1].toTensor());
+	if (can_draw(operation) && can_compute(operation, inputs))
+		prepare(run, inputs);
 	else
 		run.guess = guess(operation, inputs);
 }
@@ -660,22 +798,37 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction &fn)
 	try {
 		begin(*run, inputs, device);
 	} catch (const std::exception &) {  /* the host cannot compute it, or no device could */
+		run->computation.reset();
 	}
 	return run;
 }
 
-/* A tensor that the operation has changed: all its memory, or that part of it. */
-void change(const Tensor &tensor, const Tensor &values)
+/* A tensor that the operation has changed: all its memory, or that part of what was known before, whatever the
+ * operation's own parts have done there. */
+void change(const Tensor &tensor, const Bytes &before, const Tensor &values)
 {
 	if (!is_on_device(tensor))
 		return;
-	Bytes bytes = is_plain(tensor) ? known_bytes(tensor) : nullptr;
-	if (bytes && values.sizes() == tensor.sizes())
-		view(tensor, bytes).copy_(values);
-	else if (is_plain(tensor) && is_whole(tensor))
+	if (before && before->size() == tensor.storage().nbytes() && values.sizes() == tensor.sizes()) {
+		view(tensor, before).copy_(values);
+		keep(tensor, State::KNOWN, before);
+	} else if (is_plain(tensor) && is_whole(tensor)) {
 		learn(tensor, values);
-	else
-		forget(tensor);
+	} else {
+		spoil(tensor);
+	}
+}
+
+void learn_all(c10::ArrayRef<IValue> results, c10::ArrayRef<IValue> values)
+{
+	std::vector<Tensor> made;
+	each_tensor(values, [&](const Tensor &tensor) { made.push_back(tensor); });
+	size_t i = 0;
+	each_tensor(results, [&](const Tensor &tensor) {
+		if (is_on_device(tensor))
+			learn(tensor, made.at(i));
+		i++;
+	});
 }
 
 /* The values of what the operation has made or changed, once its size is known. */
@@ -686,17 +839,10 @@ void take(Running &run, c10::ArrayRef<IValue> results)
 	if (!c.is_done)
 		compute(run.operation, c);
 	for (size_t i = 0; i < run.changed.size(); i++)
-		change(run.changed[i], c.changing[i]);
-	if (!run.operation.written.empty())
-		return;
-	std::vector<Tensor> made;
-	each_tensor(c.made, [&](const Tensor &tensor) { made.push_back(tensor); });
-	size_t i = 0;
-	each_tensor(results, [&](const Tensor &tensor) {
-		if (is_on_device(tensor))
-			learn(tensor, made.at(i));
-		i++;
-	});
+		change(run.changed[i], run.before[i], c.changing[i]);
+	for (size_t i = 0; i < results.size(); i++)
+		if (!run.operation.handle->schema().returns()[i].alias_info())
+			learn_all(results.slice(i, 1), c10::ArrayRef<IValue>(c.made).slice(i, 1));
 }
 
 void give_to_graph(const Tensor &tensor)
@@ -716,34 +862,39 @@ void order(const Running &run, const Tensor &places)
 	learn(places, next.movedim(-1, run.dimension));
 }
 
-/* What an operation has made of values that are not known. */
-void note_made(const Tensor &tensor)
-{
-	if (is_plain(tensor) && is_on_device(tensor) && fits(tensor, tensor.storage().nbytes()))
-		keep(tensor, State::MADE);
-	else
-		forget(tensor);
-}
-
 void learn_guess(const Tensor &result, bool holds)
 {
 	if (is_on_device(result))
 		learn(result, at::full(result.sizes(), holds, result.scalar_type()));
 }
 
-void leave(const Running &run, c10::ArrayRef<IValue> results)
+/* What a copy has brought counts, unless the rest of the memory does not. */
+void note_brought(const Tensor &tensor)
 {
-	if (run.is_captured) {
-		each_tensor(results, give_to_graph);
-		for (const Tensor &tensor : run.changed)
-			give_to_graph(tensor);
-		return;
-	}
-	bool is_made = run.operation.is_followed && !run.operation.is_copy;  /* a copy brings what was there */
-	auto note = is_made ? note_made : forget;
-	each_tensor(run.operation.has_kernel ? results : c10::ArrayRef<IValue>(), note);
+	Bytes known;
+	if (is_whole(tensor) || !is_alone(tensor.storage()))
+		forget(tensor);
+	else if (find(tensor, known) != State::UNKNOWN)
+		spoil(tensor);
+}
+
+/* What it has made or changed is not known. */
+void lose(const Running &run, c10::ArrayRef<IValue> results)
+{
+	auto note = run.is_captured                ? give_to_graph
+	            : run.brings                  ? note_brought
+	            : run.operation.is_collective ? forget_old
+	                                          : spoil;
+	each_tensor(run.is_captured || run.operation.has_kernel ? results : c10::ArrayRef<IValue>(), note);
 	for (const Tensor &tensor : run.changed)
 		note(tensor);
+}
+
+void leave(const Running &run, c10::ArrayRef<IValue> results)
+{
+	lose(run, results);
+	if (run.is_captured)
+		return;
 	if (!run.changed.empty() || results.empty() || (!run.guess && run.ordered == 0))
 		return;
 	Ours here;
@@ -762,10 +913,33 @@ void expect(const Tensor &tensor)
 
 bool can_take(const Running &run, c10::ArrayRef<IValue> results)
 {
-	if (!run.computation || results.size() != run.operation.handle->schema().returns().size())
-		return false;  /* it has failed */
-	auto fit = [](const Tensor &tensor) { return is_plain(tensor) && fits(tensor, tensor.nbytes()); };
+	if (!run.computation)
+		return false;
+	auto fit = [](const Tensor &tensor) {
+		return !tensor.defined() || (is_plain(tensor) && fits(tensor, tensor.nbytes()));
+	};
 	return std::all_of(results.begin(), results.end(), [&](const IValue &result) { return all_tensors(result, fit); });
+}
+
+/* Shows the composite operations around it what has been changed. */
+void show_changed(const Running &run)
+{
+	for (Running *outer : composites)
+		for (size_t i = 0; i < outer->changed.size(); i++)
+			if (changes_memory_of(run, outer->changed[i]))
+				outer->seen[i] = true;
+}
+
+/* What none of its parts has changed, it may have changed itself. */
+void close(const Running &run)
+{
+	if (composites.empty() || composites.back() != &run)
+		return;
+	composites.pop_back();
+	for (size_t i = 0; i < run.changed.size(); i++)
+		if (!run.seen[i])
+			(run.is_captured ? give_to_graph : spoil)(run.changed[i]);
+	show_changed(run);
 }
 
 void on_end(const at::RecordFunction &fn, at::ObserverContext *context)
@@ -775,9 +949,15 @@ void on_end(const at::RecordFunction &fn, at::ObserverContext *context)
 	auto &run = *static_cast<Running *>(context);
 	if (run.operation.is_read || run.operation.is_collective)
 		driver.vouch(0, 0);
-	if (run.operation.decides && run.computation)
-		give(run.computation->outer);
-	c10::ArrayRef<IValue> results = own_of(fn.outputs(), run.operation.handle->schema().returns().size());
+	if (run.has_answered)
+		give(run.outer);
+	size_t count = run.operation.handle->schema().returns().size();
+	c10::ArrayRef<IValue> results = own_of(fn.outputs(), count);
+	if (run.operation.is_composite)
+		return close(run);
+	if (results.size() < count && !run.operation.is_collective)
+		return;  /* it has failed, and changed nothing */
+	show_changed(run);
 	try {
 		if (can_take(run, results))
 			return take(run, results);
