@@ -54,12 +54,14 @@ typedef void lookalike_blank_read(uint64_t bytes, int is_news);
 LOOKALIKE_API void trz_lookalike_on_blank_read(lookalike_blank_read *observer);
 
 /* What is known of PyTorch's values (python/terrazzo/sim/computing.cpp).
- *   get: waits for the stream's work, then tells what a collective has brought there of what a host has sent, whatever
- *     work came later. False: nothing, or the stream is captured.
+ *   wait: for the stream's work. False: the stream is captured, or has failed.
+ *   get: waits, then tells what a collective has brought there of what a host has sent, whatever work came later.
+ *     False: nothing, or the stream is captured.
  *   put: from this point of the stream on, the memory holds these bytes, which count as sent by the host. This is no
  *     work of the program's, nor part of a capture.
  *   vouch: reads of the range in this thread give what lies there.
  *   answer: short reads in this thread give this number, whatever lies there. NULL: no more. */
+LOOKALIKE_API bool trz_lookalike_wait(void *stream);
 LOOKALIKE_API bool trz_lookalike_get(uint64_t address, void *bytes, uint64_t size, void *stream);
 LOOKALIKE_API void trz_lookalike_put(uint64_t address, const void *bytes, uint64_t size, void *stream);
 LOOKALIKE_API void trz_lookalike_vouch(uint64_t address, uint64_t size);

@@ -87,12 +87,16 @@ void trz_lookalike_note_brought(uint64_t address, uint64_t size, bool known)
 	note((struct sent_range){.start = address, .end = address + size, .work = work_so_far(), .brought = true}, known);
 }
 
-bool trz_lookalike_get(uint64_t address, void *bytes, uint64_t size, void *stream)
+bool trz_lookalike_wait(void *stream)
 {
 	trz_context context = look.sim ? look_stream_context(stream) : NULL;
-	if (!context || look_is_captured(context, stream) || sim_stream_sync(look.sim, context, stream) != TRZ_OK)
-		return false;
-	return find_range(address, size).brought && sim_peek(look.sim, address, bytes, size);
+	return context && !look_is_captured(context, stream) && sim_stream_sync(look.sim, context, stream) == TRZ_OK;
+}
+
+bool trz_lookalike_get(uint64_t address, void *bytes, uint64_t size, void *stream)
+{
+	return trz_lookalike_wait(stream) && find_range(address, size).brought &&
+	       sim_peek(look.sim, address, bytes, size);
 }
 
 /* Bytes on their way to the device. */

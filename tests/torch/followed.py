@@ -123,3 +123,13 @@ for broken in (lambda: kept.add_(torch.ones(7, device=D)), lambda: kept.addcmul_
 assert torch.equal(kept.cpu(), integers())
 torch._foreach_copy_([made := torch.empty(4, 6, dtype=torch.long, device=D)], [kept])
 assert torch.equal(made.cpu(), integers())
+
+# Through the host and back, before the host waits
+stage = torch.full((4, 6), 9).pin_memory()
+back, second = torch.zeros_like(kept), torch.zeros_like(kept)
+for number in range(3):
+    stage.copy_(kept.add_(1), non_blocking=True)
+    back.copy_(stage, non_blocking=True)
+    assert torch.equal(back.cpu(), integers() + number + 1)
+    second.copy_(stage, non_blocking=True)
+assert torch.equal(second.sum(0).cpu(), (integers() + 3).sum(0))

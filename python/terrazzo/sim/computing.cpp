@@ -57,6 +57,7 @@ struct Driver {
 	void (*put)(uint64_t address, const void *bytes, uint64_t size, void *stream);
 	void (*vouch)(uint64_t address, uint64_t size);
 	void (*answer)(const uint64_t *answer);
+	bool (*wait)(void *stream);
 } driver;
 
 /* ---- the host's side ---- */
@@ -289,11 +290,54 @@ Bytes known_bytes(const Tensor &tensor)
 	return find(tensor, bytes) == State::COMING ? await(tensor) : bytes;
 }
 
+/* Memory of the host's that a copy from the device may be on its way to. */
+struct Arriving {
+	const char *start, *end;
+	void *stream;
+};
+
+auto &arriving = *new std::vector<Arriving>;  /* with the lock */
+constexpr size_t ARRIVING = 64;               /* so many of the newest */
+
+void expect_on_host(const Tensor &tensor, void *stream)
+{
+	auto start = static_cast<const char *>(tensor.storage().data());
+	std::lock_guard<std::mutex> held(lock);
+	if (arriving.size() == ARRIVING)
+		arriving.erase(arriving.begin());
+	arriving.push_back({start, start + tensor.storage().nbytes(), stream});
+}
+
+/* Waits for what is on its way to the host's tensor. */
+void await_on_host(const Tensor &tensor)
+{
+	auto start = static_cast<const char *>(tensor.storage().data()), end = start + tensor.storage().nbytes();
+	std::vector<Arriving> awaited;
+	{
+		std::lock_guard<std::mutex> held(lock);
+		auto is_there = [&](const Arriving &a) { return a.start < end && start < a.end; };
+		auto rest = std::stable_partition(arriving.begin(), arriving.end(),
+		                                  [&](const Arriving &a) { return !is_there(a); });
+		awaited.assign(rest, arriving.end());
+		arriving.erase(rest, arriving.end());
+	}
+	for (const Arriving &a : awaited)
+		driver.wait(a.stream);
+}
+
+bool is_known_on_host(const Tensor &tensor)
+{
+	if (!tensor.is_cpu() || !fits(tensor, tensor.nbytes()))
+		return false;
+	await_on_host(tensor);
+	return true;
+}
+
 bool is_known(const Tensor &tensor)
 {
 	if (!is_plain(tensor) || tensor.numel() > ELEMENTS)
 		return !tensor.defined();
-	return is_on_device(tensor) ? known_bytes(tensor) != nullptr : tensor.is_cpu() && fits(tensor, tensor.nbytes());
+	return is_on_device(tensor) ? known_bytes(tensor) != nullptr : is_known_on_host(tensor);
 }
 
 /* The values of a tensor that is known. One of the device gives a view of what is kept of its memory. */
@@ -743,8 +787,12 @@ void begin(Running &run, c10::ArrayRef<IValue> inputs, const Tensor *device)
 	if (!operation.is_followed)
 		return;
 	bool to_host = operation.is_read && !(operation.is_copy && is_on_device(run.changed[0]));
-	if (to_host)
-		return put_for_host(inputs[operation.is_copy ? 1 : 0].toTensor());
+	if (to_host) {
+		const Tensor &from = inputs[operation.is_copy ? 1 : 0].toTensor();
+		if (operation.is_copy && inputs[2].toBool())
+			expect_on_host(run.changed[0], current_stream(from));
+		return put_for_host(from);
+	}
 	for (const Tensor &tensor : run.changed)
 		if (is_on_device(tensor) && !is_alone(tensor.storage()))
 			put(tensor);
@@ -990,6 +1038,7 @@ extern "C" __attribute__((visibility("default"))) const char *computing_begin()
 		look_up(library, "trz_lookalike_put", driver.put);
 		look_up(library, "trz_lookalike_vouch", driver.vouch);
 		look_up(library, "trz_lookalike_answer", driver.answer);
+		look_up(library, "trz_lookalike_wait", driver.wait);
 	} catch (const std::string &why) {
 		failure = why;
 		return failure.c_str();
