@@ -111,6 +111,13 @@ with torch.cuda.graph(graph):
 graph.replay()
 assert not still.cpu().any()
 
+# Of values that are not known there is one at least
+unknown = torch.randn(3000, device=D)
+assert len(unknown.unique()) == 1 and len(unknown.unique_consecutive()) == 1 and len((unknown > 0).unique()) == 2
+assert torch.isin(unknown, unknown[:99]).shape == (3000,) and unknown.mode().indices.shape == ()
+assert torch.matrix_exp(unknown[:36].view(4, 3, 3)).shape == (4, 3, 3)
+assert torch.arange(3000, device=D).mode().values == 0
+
 # What changes nothing
 kept = integers().to(D)
 kept.record_stream(torch.cuda.Stream())

@@ -384,6 +384,7 @@ struct Operation {
 	std::optional<size_t> trains;
 	bool has_kernel = false, is_followed = false, is_copy = false, is_read = false, decides = false;
 	bool is_collective = false, multiplies = false, is_on_host = false;
+	bool finds = false;              /* one or more of anything, known or not */
 	bool is_composite = false;       /* may change something though none of its parts does */
 	std::optional<bool> if_unknown;  /* what a check of values that are not known finds */
 	bool of_integers = false;        /* only of integers */
@@ -396,7 +397,9 @@ struct Operation {
 		std::string own = name.substr(name.find("::") + 2);
 		is_copy = own == "copy_";
 		is_read = is_copy || own == "_local_scalar_dense";
-		decides = own == "nonzero" || own == "equal" || own.find("unique") != std::string::npos;
+		bool is_unique = own.find("unique") != std::string::npos;
+		decides = own == "nonzero" || own == "equal" || is_unique;
+		finds = is_unique || own == "mode";
 		if (own == "all" || own == "_is_all_true" || own == "any" || own == "_is_any_true")
 			if_unknown = own.find("all") != std::string::npos;
 		of_integers = own == "eq" || own == "ne" || own == "isin" || own == "remainder";
@@ -801,6 +804,8 @@ void begin(Running &run, c10::ArrayRef<IValue> inputs, const Tensor *device)
 		prepare(run, inputs);
 	else
 		run.guess = guess(operation, inputs);
+	if (operation.finds && !run.has_answered && inputs[0].toTensor().numel() > 0)
+		answer_with(run, 1);
 }
 
 /* Of what PyTorch shows of a call, the operation's own: TorchScript shows all of its stack. */
