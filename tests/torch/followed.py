@@ -83,6 +83,7 @@ same(lambda x, m, v: torch.native_batch_norm(x, None, None, m, v, True, 0.5, 1e-
 forget_nothing()
 same_or_zero(lambda x: torch.mode(x, 1, out=(x.new_full((4,), 5), torch.full((4,), 5, device=x.device))), integers)
 same_or_zero(lambda x: x.conj_physical_(), complexes)
+same_or_zero(lambda x: torch.nanmean(x, out=torch.ones((), device=x.device)), numbers)
 
 # What nobody knows is 0, not what memory held before
 forget_nothing()

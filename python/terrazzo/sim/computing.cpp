@@ -427,8 +427,9 @@ struct Operation {
 				orders = *place;
 		has_kernel = is_copy || op.hasKernelForDispatchKey(DispatchKey::CUDA);
 		is_followed = is_own && has_kernel && makes_values(op, own);
-		is_composite = is_own && !has_kernel && !written.empty() && makes_values(op, own) &&
-		               op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
+		bool is_explicit = op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
+		bool may_call_kernels = is_explicit ? !written.empty() : !replaced.empty();  /* else it has autograd */
+		is_composite = is_own && !has_kernel && may_call_kernels && makes_values(op, own);
 	}
 
 	/* Whether nothing is to be done: its parts are seen, or it changes no values. */
@@ -498,6 +499,12 @@ struct Computation {
 	bool is_done = false;
 };
 
+enum class Seen {
+	NOTHING,
+	CHANGED,
+	OLD /* changed what should have been replaced before */
+};
+
 /* An operation that runs. */
 struct Running : at::ObserverContext {
 	const Operation &operation;
@@ -506,7 +513,8 @@ struct Running : at::ObserverContext {
 	bool trains = true;           /* if it is a norm */
 	bool has_answered = false;    /* the driver answers for it */
 	std::optional<uint64_t> outer; /* the driver's answer before */
-	std::vector<bool> seen;       /* which of them its parts have changed, if it is composite */
+	std::vector<bool> replaces;   /* those whose values did not count before */
+	std::vector<Seen> seen;       /* what its parts have done to them, if it is composite */
 	std::unique_ptr<Computation> computation;  /* NULL: what it makes will not be known */
 	bool is_captured = false, brings = false;  /* a copy of what memory holds */
 	std::optional<bool> guess;
@@ -730,8 +738,10 @@ void note_changed(Running &run, c10::ArrayRef<IValue> inputs)
 	for (size_t i = 0; i < inputs.size(); i++)
 		if (run.operation.is_collective || run.changes_argument(i))
 			each_tensor(inputs.slice(i, 1), [&](const Tensor &tensor) {
-				if (tensor.defined())
-					run.changed.push_back(tensor);
+				if (!tensor.defined())
+					return;
+				run.changed.push_back(tensor);
+				run.replaces.push_back(run.operation.replaced.count(i));
 			});
 }
 
@@ -979,18 +989,19 @@ void show_changed(const Running &run)
 {
 	for (Running *outer : composites)
 		for (size_t i = 0; i < outer->changed.size(); i++)
-			if (changes_memory_of(run, outer->changed[i]))
-				outer->seen[i] = true;
+			for (size_t j = 0; j < run.changed.size(); j++)
+				if (outer->seen[i] == Seen::NOTHING && run.changed[j].is_alias_of(outer->changed[i]))
+					outer->seen[i] = outer->replaces[i] && !run.replaces[j] ? Seen::OLD : Seen::CHANGED;
 }
 
-/* What none of its parts has changed, it may have changed itself. */
+/* What none of its parts has changed or replaced, it may have changed itself. */
 void close(const Running &run)
 {
 	if (composites.empty() || composites.back() != &run)
 		return;
 	composites.pop_back();
 	for (size_t i = 0; i < run.changed.size(); i++)
-		if (!run.seen[i])
+		if (run.seen[i] != Seen::CHANGED)
 			(run.is_captured ? give_to_graph : spoil)(run.changed[i]);
 	show_changed(run);
 }
