@@ -54,6 +54,7 @@ typedef void lookalike_blank_read(uint64_t bytes, int is_news);
 LOOKALIKE_API void trz_lookalike_on_blank_read(lookalike_blank_read *observer);
 
 /* What is known of PyTorch's values (python/terrazzo/sim/computing.cpp).
+ *   The address says which device's default stream is meant, if it is one.
  *   wait: for the stream's work. False: the stream is captured, or has failed.
  *   get: waits, then tells what a collective has brought there of what a host has sent, whatever work came later.
  *     False: nothing, or the stream is captured.
@@ -61,7 +62,7 @@ LOOKALIKE_API void trz_lookalike_on_blank_read(lookalike_blank_read *observer);
  *     work of the program's, nor part of a capture.
  *   vouch: reads of the range in this thread give what lies there.
  *   answer: short reads in this thread give this number, whatever lies there. NULL: no more. */
-LOOKALIKE_API bool trz_lookalike_wait(void *stream);
+LOOKALIKE_API bool trz_lookalike_wait(uint64_t address, void *stream);
 LOOKALIKE_API bool trz_lookalike_get(uint64_t address, void *bytes, uint64_t size, void *stream);
 LOOKALIKE_API void trz_lookalike_put(uint64_t address, const void *bytes, uint64_t size, void *stream);
 LOOKALIKE_API void trz_lookalike_vouch(uint64_t address, uint64_t size);

@@ -164,7 +164,7 @@ class Suite:
         for work in "now", "late":
             report = self.run(PROGRAMS / "computed.py", options=[f"--work={work}"])
             expect(f"computed.py:{first} <module>" in report["first_blank_read"], report["first_blank_read"])
-            self.run(PROGRAMS / "followed.py", options=[f"--work={work}"])
+            self.run(PROGRAMS / "followed.py", options=["--devices=2", f"--work={work}"])
 
     def libraries(self):
         """operations of every library run or are refused by name"""

@@ -113,6 +113,18 @@ trz_context look_stream_context(void *stream)
 	return context ? context : look_context();
 }
 
+trz_context look_memory_context(void *stream, uint64_t address)
+{
+	trz_context context = (uintptr_t)stream > 2 ? sim_stream_context(look.sim, stream) : NULL;
+	struct sim_place place;
+	if (!context && sim_place_at(look.sim, address, &place)) {
+		pthread_mutex_lock(&primary.lock);
+		context = primary.retains[place.device] > 0 ? primary.context[place.device] : NULL;
+		pthread_mutex_unlock(&primary.lock);
+	}
+	return context ? context : look_context();
+}
+
 trz_context look_event_context(void *event)
 {
 	trz_context context = sim_event_context(look.sim, event);

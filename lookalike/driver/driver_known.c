@@ -87,15 +87,15 @@ void trz_lookalike_note_brought(uint64_t address, uint64_t size, bool known)
 	note((struct sent_range){.start = address, .end = address + size, .work = work_so_far(), .brought = true}, known);
 }
 
-bool trz_lookalike_wait(void *stream)
+bool trz_lookalike_wait(uint64_t address, void *stream)
 {
-	trz_context context = look.sim ? look_stream_context(stream) : NULL;
+	trz_context context = look.sim ? look_memory_context(stream, address) : NULL;
 	return context && !look_is_captured(context, stream) && sim_stream_sync(look.sim, context, stream) == TRZ_OK;
 }
 
 bool trz_lookalike_get(uint64_t address, void *bytes, uint64_t size, void *stream)
 {
-	return trz_lookalike_wait(stream) && find_range(address, size).brought &&
+	return trz_lookalike_wait(address, stream) && find_range(address, size).brought &&
 	       sim_peek(look.sim, address, bytes, size);
 }
 
@@ -114,7 +114,7 @@ static void put_now(void *argument)
 
 void trz_lookalike_put(uint64_t address, const void *bytes, uint64_t size, void *stream)
 {
-	trz_context context = look.sim ? look_stream_context(stream) : NULL;
+	trz_context context = look.sim ? look_memory_context(stream, address) : NULL;
 	struct put *p = context && !look_is_captured(context, stream) ? malloc(sizeof *p + size) : NULL;
 	if (!p)
 		return;

@@ -93,6 +93,10 @@ int look_device_of(int number);
 trz_context look_context(void);
 trz_context look_stream_context(void *stream);
 
+/* The context of a stream that works on memory of the device: a default stream may be another device's than the calling
+ * thread's. */
+trz_context look_memory_context(void *stream, uint64_t address);
+
 /* The calling thread's context; a thread without one gets the first device's, as by the runtime that libraries use.
  * NULL: none can be made. */
 trz_context look_bind(void);

@@ -341,7 +341,7 @@ assert not get(here, data, c_uint64(8), None)
 late = c_void_p()
 must(runtime.cudaHostAlloc(byref(late), c_size_t(24), 0))
 must(driver.cuMemcpyDtoHAsync_v2(late, here, c_size_t(24), None))
-assert driver.trz_lookalike_wait(None) & 1 and ctypes.string_at(late, 4) == b"sent"
+assert driver.trz_lookalike_wait(here, None) & 1 and ctypes.string_at(late, 4) == b"sent"
 must(launch(f, a))
 assert download(a, 8) == bytes(8)
 driver.trz_lookalike_put(here, b"8 bytes!", c_uint64(8), None)

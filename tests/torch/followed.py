@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each operation gives on the device what it gives on the host, or 0 if that is not known: never an older value."""
+import threading
+
 import torch
 import torch.nn.functional as F
 
@@ -131,6 +133,15 @@ for broken in (lambda: kept.add_(torch.ones(7, device=D)), lambda: kept.addcmul_
 assert torch.equal(kept.cpu(), integers())
 torch._foreach_copy_([made := torch.empty(4, 6, dtype=torch.long, device=D)], [kept])
 assert torch.equal(made.cpu(), integers())
+
+# In a thread that has called nothing yet, and on another device than the thread's
+for device in range(torch.cuda.device_count()):
+    numbered = torch.arange(9, device=f"cuda:{device}") * 3
+    read = []
+    thread = threading.Thread(target=lambda tensor=numbered: read.extend(tensor.tolist()))
+    thread.start()
+    thread.join()
+    assert read == list(range(0, 27, 3)) and (numbered + 1).tolist() == list(range(1, 28, 3))
 
 # Through the host and back, before the host waits
 stage = torch.full((4, 6), 9).pin_memory()

@@ -91,8 +91,37 @@ def load():
         assert torch.equal(batch.cuda(non_blocking=True).cpu(), batch)
 
 
+def followed(tensors, answers):
+    tensor = tensors.get()
+    answers.put(tensor.tolist())
+    tensor.add_(1)
+    torch.cuda.synchronize()
+    answers.put("done")
+    tensors.get()
+
+
+def hand_over_what_is_known():
+    """Values that only the host has computed so far. What comes of them in another process is not known."""
+    context = multiprocessing.get_context("spawn")
+    tensors, answers = context.Queue(), context.Queue()
+    child = context.Process(target=followed, args=(tensors, answers))
+    child.start()
+    old = torch.full((10,), 7).cuda()  # whose memory the tensor gets
+    assert old.tolist() == [7] * 10
+    del old
+    tensor = torch.arange(10, device="cuda")
+    tensor.mul_(3)
+    tensors.put(tensor)
+    assert answers.get() == list(range(0, 30, 3)) and answers.get() == "done"
+    assert tensor.tolist() == [0] * 10
+    tensors.put(None)
+    child.join()
+    assert child.exitcode == 0
+
+
 if __name__ == "__main__":
     share()
     hand_over()
+    hand_over_what_is_known()
     outlive()
     load()

@@ -57,7 +57,7 @@ struct Driver {
 	void (*put)(uint64_t address, const void *bytes, uint64_t size, void *stream);
 	void (*vouch)(uint64_t address, uint64_t size);
 	void (*answer)(const uint64_t *answer);
-	bool (*wait)(void *stream);
+	bool (*wait)(uint64_t address, void *stream);
 } driver;
 
 /* ---- the host's side ---- */
@@ -165,7 +165,7 @@ State find(const Tensor &tensor, Bytes &bytes)
 	const at::Storage &storage = tensor.storage();
 	std::lock_guard<std::mutex> held(lock);
 	auto found = kept.find(storage.unsafeGetStorageImpl());
-	if (found == kept.end())
+	if (found == kept.end() || !is_alone(storage))
 		return State::UNKNOWN;
 	State state = found->second.state;
 	bytes = found->second.bytes;
@@ -224,18 +224,51 @@ void keep(const Tensor &tensor, State state, Bytes bytes = nullptr)
 	                           std::move(bytes)});
 }
 
+uint64_t address_of(const Tensor &tensor)
+{
+	return reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+}
+
+void *current_stream(const Tensor &tensor)
+{
+	return c10::cuda::getCurrentCUDAStream(tensor.device().index()).stream();
+}
+
+/* How many bytes there are from the tensor's first element to the end of its last. */
+uint64_t extent(const Tensor &tensor)
+{
+	int64_t last = 0;
+	for (int64_t i = 0; i < tensor.dim(); i++)
+		last += (tensor.size(i) - 1) * tensor.stride(i);
+	return static_cast<uint64_t>(last + 1) * tensor.itemsize();
+}
+
+/* From here on the tensor's memory holds 0, unless it is too large to be followed. */
+void put_nothing(const Tensor &tensor)
+{
+	if (tensor.numel() == 0 || !fits(tensor, extent(tensor)))
+		return;
+	std::vector<char> nothing(extent(tensor));
+	driver.put(address_of(tensor), nothing.data(), nothing.size(), current_stream(tensor));
+}
+
 void forget_old(const Tensor &tensor)
 {
 	forget(tensor);
 }
 
-/* What an operation has put there is not known. */
+/* What an operation has put there is not known, here or wherever else the memory is read. */
 void spoil(const Tensor &tensor)
 {
-	if (is_on_device(tensor) && is_alone(tensor.storage()) && fits(tensor, tensor.storage().nbytes()))
+	if (!is_on_device(tensor))
+		return;
+	bool is_shared = !is_alone(tensor.storage());
+	if (!is_shared && fits(tensor, tensor.storage().nbytes()))
 		keep(tensor, State::MADE);
 	else
 		forget(tensor, true);
+	if (is_shared)
+		put_nothing(tensor);
 }
 
 /* The tensor as it lies in these bytes. */
@@ -257,16 +290,6 @@ void learn(const Tensor &tensor, const Tensor &values)
 	auto bytes = std::make_shared<std::vector<char>>(tensor.storage().nbytes());
 	view(tensor, bytes).copy_(values);
 	keep(tensor, State::KNOWN, bytes);
-}
-
-uint64_t address_of(const Tensor &tensor)
-{
-	return reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
-}
-
-void *current_stream(const Tensor &tensor)
-{
-	return c10::cuda::getCurrentCUDAStream(tensor.device().index()).stream();
 }
 
 /* What a collective brings; NULL: it is not known. */
@@ -293,19 +316,20 @@ Bytes known_bytes(const Tensor &tensor)
 /* Memory of the host's that a copy from the device may be on its way to. */
 struct Arriving {
 	const char *start, *end;
+	uint64_t from;
 	void *stream;
 };
 
 auto &arriving = *new std::vector<Arriving>;  /* with the lock */
 constexpr size_t ARRIVING = 64;               /* so many of the newest */
 
-void expect_on_host(const Tensor &tensor, void *stream)
+void expect_on_host(const Tensor &tensor, const Tensor &from)
 {
 	auto start = static_cast<const char *>(tensor.storage().data());
 	std::lock_guard<std::mutex> held(lock);
 	if (arriving.size() == ARRIVING)
 		arriving.erase(arriving.begin());
-	arriving.push_back({start, start + tensor.storage().nbytes(), stream});
+	arriving.push_back({start, start + tensor.storage().nbytes(), address_of(from), current_stream(from)});
 }
 
 /* Waits for what is on its way to the host's tensor. */
@@ -322,7 +346,7 @@ void await_on_host(const Tensor &tensor)
 		arriving.erase(rest, arriving.end());
 	}
 	for (const Arriving &a : awaited)
-		driver.wait(a.stream);
+		driver.wait(a.from, a.stream);
 }
 
 bool is_known_on_host(const Tensor &tensor)
@@ -655,15 +679,6 @@ void prepare(Running &run, c10::ArrayRef<IValue> inputs)
 	answer_with(run, answer_of(run.operation, c, inputs));
 }
 
-/* How many bytes there are from the tensor's first element to the end of its last. */
-uint64_t extent(const Tensor &tensor)
-{
-	int64_t last = 0;
-	for (int64_t i = 0; i < tensor.dim(); i++)
-		last += (tensor.size(i) - 1) * tensor.stride(i);
-	return static_cast<uint64_t>(last + 1) * tensor.itemsize();
-}
-
 bool is_old(State state)
 {
 	return state == State::MADE || state == State::CHANGING;
@@ -707,11 +722,8 @@ State put(const Tensor &tensor)
 /* Before a read. Of values that no host knows it gives 0, however long it is. */
 void put_for_host(const Tensor &tensor)
 {
-	State state = put(tensor);
-	if (!is_old(state) || extent(tensor) <= SHORT || !fits(tensor, extent(tensor)))
-		return;
-	std::vector<char> nothing(extent(tensor));
-	driver.put(address_of(tensor), nothing.data(), nothing.size(), current_stream(tensor));
+	if (is_old(put(tensor)) && extent(tensor) > SHORT)
+		put_nothing(tensor);
 }
 
 /* The first of the device's tensors, or NULL. */
@@ -803,7 +815,7 @@ void begin(Running &run, c10::ArrayRef<IValue> inputs, const Tensor *device)
 	if (to_host) {
 		const Tensor &from = inputs[operation.is_copy ? 1 : 0].toTensor();
 		if (operation.is_copy && inputs[2].toBool())
-			expect_on_host(run.changed[0], current_stream(from));
+			expect_on_host(run.changed[0], from);
 		return put_for_host(from);
 	}
 	for (const Tensor &tensor : run.changed)
@@ -1042,6 +1054,26 @@ void look_up(void *library, const char *name, Function &function)
 }
 
 }  // namespace
+
+/* Other processes are about to get the storage: puts what is kept of it there. */
+extern "C" __attribute__((visibility("default"))) void computing_share(const c10::StorageImpl *storage)
+{
+	Kept found{c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>()), nullptr, 0,
+	           State::UNKNOWN, nullptr};
+	{
+		std::lock_guard<std::mutex> held(lock);
+		auto entry = kept.find(storage);
+		if (entry == kept.end())
+			return;
+		std::swap(found, entry->second);
+		kept.erase(entry);
+	}
+	if (is_old(found.state))
+		found.bytes = std::make_shared<std::vector<char>>(found.size);
+	if (found.bytes && found.data == storage->data() && found.size == storage->nbytes())
+		driver.put(reinterpret_cast<uintptr_t>(found.data), found.bytes->data(), found.size,
+		           c10::cuda::getCurrentCUDAStream(storage->device().index()).stream());
+}
 
 /* NULL, or why values cannot be followed. */
 extern "C" __attribute__((visibility("default"))) const char *computing_begin()

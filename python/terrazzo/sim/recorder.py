@@ -292,14 +292,29 @@ def observer(torch, name):
 def follow_values(torch):
     """Makes PyTorch's operations known to computing.cpp, for `--scalars computed`."""
     try:
-        begin = observer(torch, "computing").computing_begin
-        begin.restype = ctypes.c_char_p
-        failure = (begin() or b"").decode()
+        library = observer(torch, "computing")
+        library.computing_begin.restype = ctypes.c_char_p
+        failure = (library.computing_begin() or b"").decode()
+        library.computing_share.argtypes = [ctypes.c_void_p]
     except Exception as error:  # no compiler, or another version of PyTorch: the program must run all the same
         failure = str(error)
     if failure:
         print(f"terrazzo: what the host sends cannot be followed, and reads from the device give 0: {failure}",
               file=sys.stderr)
+    else:
+        follow_sharing(torch, library)
+
+
+def follow_sharing(torch, library):
+    """Puts what is known of a tensor into its memory before other processes get it."""
+    share = torch.UntypedStorage._share_cuda_
+
+    @functools.wraps(share)
+    def _share_cuda_(self, *args, **kwargs):
+        library.computing_share(self._cdata)
+        return share(self, *args, **kwargs)
+
+    torch.UntypedStorage._share_cuda_ = _share_cuda_
 
 
 def requests_library(torch):
