@@ -124,7 +124,8 @@ assert torch.arange(3000, device=D).mode().values == 0
 # What changes nothing
 kept = integers().to(D)
 kept.record_stream(torch.cuda.Stream())
-for broken in (lambda: kept.add_(torch.ones(7, device=D)), lambda: kept.addcmul_(kept, kept[:3, :5])):
+for broken in (lambda: kept.add_(torch.ones(7, device=D)), lambda: kept.addcmul_(kept, kept[:3, :5]),
+               lambda: kept.remainder_(0.5)):
     try:
         broken()
         raise SystemExit("no failure")

@@ -1007,11 +1007,13 @@ void show_changed(const Running &run)
 }
 
 /* What none of its parts has changed or replaced, it may have changed itself. */
-void close(const Running &run)
+void close(const Running &run, bool has_failed)
 {
 	if (composites.empty() || composites.back() != &run)
 		return;
 	composites.pop_back();
+	if (has_failed)
+		return;
 	for (size_t i = 0; i < run.changed.size(); i++)
 		if (run.seen[i] != Seen::CHANGED)
 			(run.is_captured ? give_to_graph : spoil)(run.changed[i]);
@@ -1029,10 +1031,11 @@ void on_end(const at::RecordFunction &fn, at::ObserverContext *context)
 		give(run.outer);
 	size_t count = run.operation.handle->schema().returns().size();
 	c10::ArrayRef<IValue> results = own_of(fn.outputs(), count);
+	bool has_failed = results.size() < count && !run.operation.is_collective;  /* and changed nothing */
 	if (run.operation.is_composite)
-		return close(run);
-	if (results.size() < count && !run.operation.is_collective)
-		return;  /* it has failed, and changed nothing */
+		return close(run, has_failed);
+	if (has_failed)
+		return;
 	show_changed(run);
 	try {
 		if (can_take(run, results))
