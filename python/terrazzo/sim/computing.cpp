@@ -102,8 +102,19 @@ enum class State {
 	KNOWN,
 	MADE,     /* by an operation, of values that are not known; what the memory holds is old */
 	COMING,   /* by a collective; may be known once it is there */
-	CHANGING  /* whenever a graph runs; never known */
+	CHANGING, /* whenever a graph runs; never known */
+	LOST      /* so, too, but by kernels: what the memory holds is old */
 };
+
+bool is_of_graphs(State state)
+{
+	return state == State::CHANGING || state == State::LOST;
+}
+
+bool is_old(State state)
+{
+	return state == State::MADE || state == State::LOST;
+}
 
 struct Kept {
 	c10::weak_intrusive_ptr<c10::StorageImpl> storage;  /* keeps the address of the storage's object taken */
@@ -195,12 +206,12 @@ void forget(const Tensor &tensor, bool is_lost = false)
 		return;
 	std::lock_guard<std::mutex> held(lock);
 	auto found = kept.find(tensor.storage().unsafeGetStorageImpl());
-	if (found != kept.end() && found->second.state != State::CHANGING)
+	if (found != kept.end() && !is_of_graphs(found->second.state))
 		kept.erase(found);
 	if (is_alone(tensor.storage()))
 		return;
 	each_in(tensor.storage(), [&](Kept &other) {
-		if (other.state != State::CHANGING)
+		if (!is_of_graphs(other.state))
 			other.state = is_lost ? State::MADE : State::UNKNOWN;
 		other.bytes = nullptr;
 	});
@@ -212,7 +223,8 @@ void keep(const Tensor &tensor, State state, Bytes bytes = nullptr)
 	const at::Storage &storage = tensor.storage();
 	std::lock_guard<std::mutex> held(lock);
 	auto found = kept.find(storage.unsafeGetStorageImpl());
-	if (found != kept.end() && found->second.state == State::CHANGING && found->second.data == storage.data())
+	bool is_graphs = found != kept.end() && is_of_graphs(found->second.state) && found->second.data == storage.data();
+	if (is_graphs && !is_of_graphs(state))
 		return;
 	if (kept.size() >= swept_at) {
 		for (auto i = kept.begin(); i != kept.end();)
@@ -679,11 +691,6 @@ void prepare(Running &run, c10::ArrayRef<IValue> inputs)
 	answer_with(run, answer_of(run.operation, c, inputs));
 }
 
-bool is_old(State state)
-{
-	return state == State::MADE || state == State::CHANGING;
-}
-
 /* Puts what other storages have in the tensor's memory there. */
 void put_others(const Tensor &tensor)
 {
@@ -761,7 +768,8 @@ void note_changed(Running &run, c10::ArrayRef<IValue> inputs)
 bool brings(const Tensor &to, const Tensor &from)
 {
 	Bytes known;
-	bool counts = is_dense(from) && (!is_on_device(from) || find(from, known) == State::UNKNOWN);
+	State state = is_on_device(from) ? find(from, known) : State::UNKNOWN;
+	bool counts = is_dense(from) && (state == State::UNKNOWN || state == State::CHANGING);
 	bool same = to.scalar_type() == from.scalar_type() && to.is_conj() == from.is_conj() &&
 	            to.is_neg() == from.is_neg() && to.sizes() == from.sizes();
 	return counts && same && to.is_contiguous() && from.is_contiguous();
@@ -805,14 +813,15 @@ void begin(Running &run, c10::ArrayRef<IValue> inputs, const Tensor *device)
 	run.is_captured = device && driver.is_captured(current_stream(*device));
 	if (operation.is_composite)
 		open(run);
+	bool to_device = operation.is_copy && is_on_device(run.changed[0]);
+	run.brings = to_device && brings(run.changed[0], inputs[1].toTensor());
 	if (run.is_captured)
 		return;
 	if (operation.is_collective)
 		each_tensor(inputs, put);
 	if (!operation.is_followed)
 		return;
-	bool to_host = operation.is_read && !(operation.is_copy && is_on_device(run.changed[0]));
-	if (to_host) {
+	if (operation.is_read && !to_device) {
 		const Tensor &from = inputs[operation.is_copy ? 1 : 0].toTensor();
 		if (operation.is_copy && inputs[2].toBool())
 			expect_on_host(run.changed[0], from);
@@ -821,7 +830,6 @@ void begin(Running &run, c10::ArrayRef<IValue> inputs, const Tensor *device)
 	for (const Tensor &tensor : run.changed)
 		if (is_on_device(tensor) && !is_alone(tensor.storage()))
 			put(tensor);
-	run.brings = operation.is_copy && brings(run.changed[0], inputs[1].toTensor());
 	if (can_draw(operation) && can_compute(operation, inputs))
 		prepare(run, inputs);
 	else
@@ -920,6 +928,12 @@ void take(Running &run, c10::ArrayRef<IValue> results)
 			learn_all(results.slice(i, 1), c10::ArrayRef<IValue>(c.made).slice(i, 1));
 }
 
+void lose_to_graph(const Tensor &tensor)
+{
+	if (is_on_device(tensor))
+		keep(tensor, State::LOST);
+}
+
 void give_to_graph(const Tensor &tensor)
 {
 	if (is_on_device(tensor))
@@ -956,7 +970,8 @@ void note_brought(const Tensor &tensor)
 /* What it has made or changed is not known. */
 void lose(const Running &run, c10::ArrayRef<IValue> results)
 {
-	auto note = run.is_captured                ? give_to_graph
+	bool moves = run.operation.is_collective || run.brings;
+	auto note = run.is_captured               ? (moves ? give_to_graph : lose_to_graph)
 	            : run.brings                  ? note_brought
 	            : run.operation.is_collective ? forget_old
 	                                          : spoil;
@@ -1016,7 +1031,7 @@ void close(const Running &run, bool has_failed)
 		return;
 	for (size_t i = 0; i < run.changed.size(); i++)
 		if (run.seen[i] != Seen::CHANGED)
-			(run.is_captured ? give_to_graph : spoil)(run.changed[i]);
+			(run.is_captured ? lose_to_graph : spoil)(run.changed[i]);
 	show_changed(run);
 }
 
