@@ -116,6 +116,8 @@ for options in ({"use_reentrant": True}, {"use_reentrant": False},
 noise = torch.randn(64, device=D)
 assert noise.sum().item() == 0 and noise.nonzero().shape == (0, 1)
 assert torch.isfinite(noise).all() and not noise.isnan().any()
+assert torch.isfinite(noise.sum()).item() and not torch.isinf(noise.sum()) and noise[noise == noise].shape == (64,)
+assert noise[noise == 7].shape == (0,) and noise[~noise.isinf() & ~noise.isneginf()].shape == (64,)
 torch.full((64,), 7.0, device=D)  # whose memory the next tensor gets
 drawn = torch.randn(64, device=D)
 assert drawn.tolist() == [0] * 64 and (drawn.view(8, 8).t() * 2).cpu().sum() == 0 and "7" not in str(drawn[:9])

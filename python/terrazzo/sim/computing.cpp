@@ -4,8 +4,8 @@
  * here, so this computes on the host what PyTorch's operations make of values that the host has sent, such as token
  * ids, masks, sizes and counters. It keeps those values beside the device's memory. When the program reads them, or
  * passes them to other ranks, they are put there; where they decide the size of a result, the driver answers with that
- * size. What comes of other values is not known, but for checks: all of it holds, and not any, and integers equal
- * nothing, so that a text goes on to its end and a value is valid.
+ * size. What comes of other values is not known, but for checks: all of it holds, and not any, integers equal nothing,
+ * so that a text goes on to its end and a value is valid, and floating point is finite.
  *
  * It observes operations as a profiler does (at::RecordFunction), so that a program runs, allocates and keeps stacks as
  * it does without. An operation of ATen's is followed where it has a kernel of its own for CUDA; others are made of
@@ -25,6 +25,7 @@
 #include <torch/csrc/api/include/torch/version.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -413,7 +414,7 @@ void each_tensor(c10::ArrayRef<IValue> values, Function function)
 
 /* What there is to know of one of PyTorch's operations. */
 struct Operation {
-	std::string name;
+	std::string name, own;  /* with its namespace, and without */
 	std::optional<c10::OperatorHandle> handle;
 	std::set<size_t> written, replaced;  /* arguments that it changes; those whose values do not count before */
 	std::set<size_t> statistics;         /* of a norm, which changes them only if it `trains` */
@@ -423,14 +424,14 @@ struct Operation {
 	bool finds = false;              /* one or more of anything, known or not */
 	bool is_composite = false;       /* may change something though none of its parts does */
 	std::optional<bool> if_unknown;  /* what a check of values that are not known finds */
-	bool of_integers = false;        /* only of integers */
+	bool of_integers = false;        /* only of integers, and whether floating point is finite */
 	std::optional<size_t> orders;    /* topk, sort: the argument that says along which dimension */
 
 	Operation(const char *called, const c10::OperatorHandle &op) : name(called), handle(op)
 	{
 		bool is_own = name.rfind("aten::", 0) == 0;
 		is_collective = !is_own && name.find("c10d") != std::string::npos;
-		std::string own = name.substr(name.find("::") + 2);
+		own = name.substr(name.find("::") + 2);
 		is_copy = own == "copy_";
 		is_read = is_copy || own == "_local_scalar_dense";
 		bool is_unique = own.find("unique") != std::string::npos;
@@ -439,7 +440,7 @@ struct Operation {
 		if (own == "all" || own == "_is_all_true" || own == "any" || own == "_is_any_true")
 			if_unknown = own.find("all") != std::string::npos;
 		of_integers = own == "eq" || own == "ne" || own == "isin" || own == "remainder";
-		if (of_integers)
+		if (of_integers || own == "isnan" || own == "isposinf" || own == "isneginf")
 			if_unknown = own == "ne";
 		bool is_set = is_copy || own == "_foreach_copy_" || own == "fill_" || own == "zero_" || own == "random_";
 		multiplies = is_product(own);
@@ -775,11 +776,24 @@ bool brings(const Tensor &to, const Tensor &from)
 	return counts && same && to.is_contiguous() && from.is_contiguous();
 }
 
+/* Floating point that is compared with itself equals it, and no infinity: so PyTorch asks whether it is finite. */
+std::optional<bool> guess_finite(const Operation &operation, c10::ArrayRef<IValue> inputs)
+{
+	bool is_infinite = inputs[1].isDouble() && std::isinf(inputs[1].toDouble());
+	bool is_itself = inputs[1].isTensor() && inputs[1].toTensor().is_same(inputs[0].toTensor());
+	bool is_equality = operation.own == "eq" || operation.own == "ne";
+	if (!is_equality || is_infinite == is_itself)
+		return std::nullopt;
+	return *operation.if_unknown != is_itself;
+}
+
 /* What a check finds whose values are not known. Integers leave no remainder by 1. */
 std::optional<bool> guess(const Operation &operation, c10::ArrayRef<IValue> inputs)
 {
 	if (!operation.of_integers)
 		return operation.if_unknown;
+	if (inputs[0].isTensor() && inputs[0].toTensor().is_floating_point())
+		return guess_finite(operation, inputs);
 	bool is_one = inputs[1].isInt() && inputs[1].toInt() == 1;
 	bool holds = inputs[0].isTensor() && at::isIntegralType(inputs[0].toTensor().scalar_type(), false) &&
 	             (operation.name != "aten::remainder" || is_one);
