@@ -12,8 +12,12 @@ from pathlib import Path
 CLI = os.environ["TERRAZZO_CLI"]
 UTILS = """
 class Tokens:
-    def __init__(self, length):
-        self.shape = (1, length)
+    def __init__(self, length, is_cuda=True):
+        self.shape, self.is_cuda = (1, length), is_cuda
+
+class Beams(list):
+    def zero_(self):
+        self[:] = [0] * len(self)
 
 class MaxLengthCriteria:
     def __init__(self, max_length):
@@ -25,20 +29,25 @@ class GenerationMixin:
     def _has_unfinished_sequences(self, this_peer_finished, synced_gpus, device=None):
         self.told.append(this_peer_finished)
         return not this_peer_finished
-    def generate(self, length, limit, synced_gpus=False):
+    def generate(self, length, limit, synced_gpus=False, is_cuda=True):
         criteria, finished, self.told, steps = MaxLengthCriteria(limit), False, [], 0
+        beams = Beams([-1] * (limit - length))
         while self._has_unfinished_sequences(finished, synced_gpus, device="cuda"):
             length, steps = length + 1, steps + 1
-            finished = criteria(Tokens(length), None)
+            finished = criteria(Tokens(length, is_cuda), None)
+            sequences, scores, beams, is_finished = self._update_finished_beams(beams=beams)
+            self.beams = sum(beam >= 0 for beam in beams)
             if steps > 100:
                 return "for ever"
         return steps
+    def _update_finished_beams(self, beams):
+        return "sequences", "scores", beams, "is_finished"
 """
 PROGRAM = """
 import threading
 from transformers.generation.utils import GenerationMixin
 m = GenerationMixin()
-print(m.generate(5, 25), m.generate(5, 6), m.generate(8, 25, synced_gpus=True), m.told)
+print(m.generate(5, 25), m.beams, m.generate(5, 6), m.beams, m.generate(8, 25, synced_gpus=True), m.told)
 thread = threading.Thread(target=lambda: print(GenerationMixin().generate(1, 12)))
 thread.start()
 thread.join()
@@ -65,7 +74,12 @@ class Generation(unittest.TestCase):
     def test_it_ends_at_its_length(self):
         for says in ("False", "True"):
             lines = self.run_program(UTILS.replace("DEVICE_SAYS", says), PROGRAM, CLI, "sim", "--")
-            self.assertEqual(lines, [f"20 1 17 {[False] * 17 + [True]}", "11"])
+            self.assertEqual(lines, [f"20 20 1 1 17 {[False] * 17 + [True]}", "11"])
+
+    def test_what_runs_on_the_host_ends_by_itself(self):
+        program = PROGRAM.split("print")[0] + "print(m.generate(5, 25, is_cuda=False), m.beams)"
+        lines = self.run_program(UTILS.replace("DEVICE_SAYS", "input_ids.shape[1] == 9"), program, CLI, "sim", "--")
+        self.assertEqual(lines, ["4 0"])
 
     def test_elsewhere_it_stays_as_it_is(self):
         lines = self.run_program(UTILS.replace("DEVICE_SAYS", "False"), PROGRAM)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ends generate() of transformers on a device that computes nothing. Whether all sequences are finished is a value on
 the device, which here is never true or, in a beam search, always. The host knows when the length limit is reached:
-generation goes on until then, as if no sequence ended before.
+generation goes on until then, as if no sequence ended before. A beam search asks the device besides how long its result
+is: as long as that limit. What runs on the host ends as it does elsewhere.
 
 inject/sitecustomize.py runs this file once the program has imported transformers.generation.utils.
 """
@@ -22,7 +23,7 @@ def follow(utils):
 
     @functools.wraps(is_over)
     def judged(self, input_ids, *arguments, **named):
-        length.reached = input_ids.shape[1] >= self.max_length
+        length.reached = input_ids.shape[1] >= self.max_length if input_ids.is_cuda else None
         return is_over(self, input_ids, *arguments, **named)
 
     @functools.wraps(goes_on)
@@ -32,3 +33,18 @@ def follow(utils):
         return goes_on(self, this_peer_finished, *arguments, **named)
 
     limit.__call__, mixin._has_unfinished_sequences = judged, goes_on_until
+    if hasattr(mixin, "_update_finished_beams"):
+        mixin._update_finished_beams = full_length(mixin._update_finished_beams, length)
+
+
+def full_length(update, length):
+    """The step of a beam search that notes which beams' tokens make up the finished sequences, -1 where there is none.
+    At the limit they are of full length; of which beams makes no difference."""
+    @functools.wraps(update)
+    def updated(self, *arguments, **named):
+        sequences, scores, beams, *rest = update(self, *arguments, **named)
+        if length.reached:
+            beams.zero_()
+        return sequences, scores, beams, *rest
+
+    return updated
