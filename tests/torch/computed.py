@@ -33,6 +33,11 @@ def doublings(values, most: int):
 
 assert [doublings(sent, 20)[1] for _ in range(3)] == [4] * 3
 
+# Values that are copied into memory in another order than that in which they lie there
+rows = sent[:4].view(2, 2)
+assert rows.tile(1, 3).tolist() == [[1, 2] * 3, [3, 0] * 3] and rows.t().clone().tolist() == [[1, 3], [2, 0]]
+assert rows.repeat(2, 2).nonzero().shape == (12, 2)
+
 # Small matrices, as of places in an image, are multiplied
 assert (torch.eye(3, device=D) @ torch.full((3, 2), 2.0, device=D)).sum().item() == 12
 

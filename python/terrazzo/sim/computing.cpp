@@ -166,6 +166,7 @@ bool fits(const Tensor &tensor, uint64_t size)
 	return size <= (is_integral(tensor) ? INTEGER_BYTES : FLOAT_BYTES);
 }
 
+/* Whether the tensor is all of its memory, in whatever order. */
 bool is_whole(const Tensor &tensor)
 {
 	return tensor.is_non_overlapping_and_dense() && tensor.nbytes() == tensor.storage().nbytes();
