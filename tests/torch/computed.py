@@ -127,6 +127,10 @@ torch.full((64,), 7.0, device=D)  # whose memory the next tensor gets
 drawn = torch.randn(64, device=D)
 assert drawn.tolist() == [0] * 64 and (drawn.view(8, 8).t() * 2).cpu().sum() == 0 and "7" not in str(drawn[:9])
 
+# A number of frames that a model finds is at least what the program says
+frames = noise.exp().sum().clamp_min(2).long()
+assert torch.arange(frames.max(), device=D).shape == (2,) and noise.sum().clamp(max=9).item() == 0
+
 # A router sends as much to each expert; gradients are finite
 scores = torch.randn(12, 8, device=D)
 assert scores.topk(2).indices.flatten().bincount(minlength=8).tolist() == [3] * 8

@@ -424,6 +424,7 @@ struct Operation {
 	bool is_collective = false, multiplies = false, is_on_host = false;
 	bool finds = false;              /* one or more of anything, known or not */
 	bool is_composite = false;       /* may change something though none of its parts does */
+	bool is_limit = false;           /* clamp: limits values from below */
 	std::optional<bool> if_unknown;  /* what a check of values that are not known finds */
 	bool of_integers = false;        /* only of integers, and whether floating point is finite */
 	std::optional<size_t> orders;    /* topk, sort: the argument that says along which dimension */
@@ -443,6 +444,7 @@ struct Operation {
 		of_integers = own == "eq" || own == "ne" || own == "isin" || own == "remainder";
 		if (of_integers || own == "isnan" || own == "isposinf" || own == "isneginf")
 			if_unknown = own == "ne";
+		is_limit = own == "clamp" || own == "clamp_min";
 		bool is_set = is_copy || own == "_foreach_copy_" || own == "fill_" || own == "zero_" || own == "random_";
 		multiplies = is_product(own);
 		is_on_host = is_copy || op.hasComputedKernelForDispatchKey(DispatchKey::CPU);
@@ -555,7 +557,7 @@ struct Running : at::ObserverContext {
 	std::vector<Seen> seen;       /* what its parts have done to them, if it is composite */
 	std::unique_ptr<Computation> computation;  /* NULL: what it makes will not be known */
 	bool is_captured = false, brings = false;  /* a copy of what memory holds */
-	std::optional<bool> guess;
+	std::optional<double> guess;  /* what each value of the result is */
 	int64_t ordered = 0, dimension = 0;  /* how many values it orders, along which dimension */
 
 	explicit Running(const Operation &of) : operation(of)
@@ -788,9 +790,18 @@ std::optional<bool> guess_finite(const Operation &operation, c10::ArrayRef<IValu
 	return *operation.if_unknown != is_itself;
 }
 
-/* What a check finds whose values are not known. Integers leave no remainder by 1. */
-std::optional<bool> guess(const Operation &operation, c10::ArrayRef<IValue> inputs)
+/* What is no less than 1, such as the number of somethings, is no more than that. */
+std::optional<double> guess_number(c10::ArrayRef<IValue> inputs)
 {
+	double least = inputs[1].isScalar() ? inputs[1].toScalar().toDouble() : 0;
+	return least >= 1 ? std::optional<double>(least) : std::nullopt;
+}
+
+/* What a check finds whose values are not known. Integers leave no remainder by 1. */
+std::optional<double> guess(const Operation &operation, c10::ArrayRef<IValue> inputs)
+{
+	if (operation.is_limit)
+		return guess_number(inputs);
 	if (!operation.of_integers)
 		return operation.if_unknown;
 	if (inputs[0].isTensor() && inputs[0].toTensor().is_floating_point())
@@ -966,10 +977,10 @@ void order(const Running &run, const Tensor &places)
 	learn(places, next.movedim(-1, run.dimension));
 }
 
-void learn_guess(const Tensor &result, bool holds)
+void learn_guess(const Tensor &result, double value)
 {
 	if (is_on_device(result))
-		learn(result, at::full(result.sizes(), holds, result.scalar_type()));
+		learn(result, at::full(result.sizes(), value, result.scalar_type()));
 }
 
 /* What a copy has brought counts, unless the rest of the memory does not. */
