@@ -24,6 +24,10 @@ LOOKALIKE_API uint64_t *trz_lookalike_calls(const char *const *names, size_t cou
 typedef void lookalike_place(char *text, size_t size);
 LOOKALIKE_API void trz_lookalike_on_place(lookalike_place *observer);
 
+/* Whether this thread's collectives bring objects of the program's, whose bytes are real up to the largest size that
+ * --collective-bytes takes. Returns whether they did before. */
+LOOKALIKE_API bool trz_lookalike_sends_objects(bool sends);
+
 /* The function (a CUfunction) of a kernel by its mangled name in a fat binary or image. The image is only read when
  * the kernel's parameters are first needed. NULL: no memory. Neither name nor image is copied. */
 LOOKALIKE_API void *trz_lookalike_function(const void *image, const char *name);

@@ -58,6 +58,7 @@ enum look_call {
 };
 
 enum { LOOK_PAGE = 4096, LOOK_OTHERS = 1024 };
+enum { LOOK_MOST_COLLECTIVE_BYTES = 64 << 20 };
 
 /* Priorities of streams: a smaller number is a higher priority. */
 enum { LOOK_LEAST_PRIORITY = 0, LOOK_GREATEST_PRIORITY = -5 };

@@ -95,9 +95,18 @@ void trz_lookalike_give_for_nccl(int device, uint64_t bytes)
 		sim_give(look.sim, device, bytes);
 }
 
+static _Thread_local bool sends_objects;
+
+bool trz_lookalike_sends_objects(bool sends)
+{
+	bool before = sends_objects;
+	sends_objects = sends;
+	return before;
+}
+
 uint64_t trz_lookalike_collective_bytes(void)
 {
-	return look.collective_bytes;
+	return sends_objects ? LOOK_MOST_COLLECTIVE_BYTES : look.collective_bytes;
 }
 
 uint64_t trz_lookalike_timeout(void)

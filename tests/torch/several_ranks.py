@@ -138,6 +138,21 @@ def objects(rank, ranks):
         found = [None] * ranks
         dist.recv_object_list(found, 0)
         assert found == everyone, found
+    large = [bytes([r]) * (2 << 20) for r in range(ranks)]  # more than other collectives move
+    found = [None] * ranks
+    dist.all_gather_object(found, large[rank])
+    assert found == large
+
+
+def optimizer_of_all(rank, ranks):
+    """An optimizer whose states are spread over the ranks, and larger than what other collectives move."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+    model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(ranks)]).cuda()
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW)
+    model(torch.randn(8, 1024, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.consolidate_state_dict(0)
+    assert rank or len(optimizer.state_dict()["state"]) == 2 * ranks
 
 
 def groups(rank, ranks):
@@ -228,7 +243,8 @@ def known(rank, ranks):
 
 def main():
     ranks = int(sys.argv[1])
-    names = sys.argv[2:] or ["collectives", "known", "objects", "groups", "captured", "ddp", "fsdp2"]
+    names = sys.argv[2:] or ["collectives", "known", "objects", "optimizer_of_all", "groups", "captured", "ddp",
+                             "fsdp2"]
     for name in names:
         statuses, output, seconds = forked_ranks.run(ranks, globals()[name], limit=120)
         print(f"{name}: {statuses}, {seconds:.1f} s", flush=True)

@@ -3,8 +3,10 @@
 sending objects work. recorder.py loads it once PyTorch has been imported.
 
 PyTorch sends an object as two tensors, its size and its bytes, and computes with sizes on the device. Kernels compute
-nothing here, so while such a function runs the host does those few operations.
+nothing here, so while such a function runs the host does those few operations. The bytes of an object are real where
+those of another collective of the same size would not be.
 """
+import contextlib
 import ctypes
 import functools
 import os
@@ -88,24 +90,42 @@ def host_mode(torch):
     return OnHost
 
 
+@contextlib.contextmanager
+def large_objects():
+    """Meanwhile this thread's collectives bring objects."""
+    sends = ctypes.CDLL("libcuda.so.1").trz_lookalike_sends_objects
+    sends.restype, sends.argtypes = ctypes.c_bool, [ctypes.c_bool]
+    before = sends(True)
+    try:
+        yield
+    finally:
+        sends(before)
+
+
+def sends_objects(torch, function):
+    mode = []
+
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        if not mode:
+            mode.append(host_mode(torch))
+        with large_objects(), mode[0]():
+            return function(*args, **kwargs)
+    return wrapped
+
+
+def follow_zero(module):
+    """The optimizer of torch.distributed that is spread over ranks sends objects by a function of its own."""
+    module._broadcast_object = sends_objects(module.torch, module._broadcast_object)
+
+
 def send_objects(torch):
     """Wraps PyTorch's functions that send objects."""
     c10d = torch.distributed.distributed_c10d
-    mode = []
-
-    def wrap(function):
-        @functools.wraps(function)
-        def wrapped(*args, **kwargs):
-            if not mode:
-                mode.append(host_mode(torch))
-            with mode[0]():
-                return function(*args, **kwargs)
-        return wrapped
-
     for name in OBJECTS:
         function = getattr(c10d, name, None)
         if function:
-            wrapped = wrap(function)
+            wrapped = sends_objects(torch, function)
             setattr(c10d, name, wrapped)
             setattr(torch.distributed, name, wrapped)
 

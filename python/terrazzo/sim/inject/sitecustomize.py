@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comes first in PYTHONPATH of a program that runs under `terrazzo sim`: runs ../recorder.py, which records PyTorch's
-memory, once the program has imported it, and ../generation.py and ../serving.py once the program has imported the loops
-that they follow. It also runs the sitecustomize module that is next on the path, if there is one."""
+memory, once the program has imported it, and ../ranks.py, ../generation.py and ../serving.py once the program has
+imported what they follow. It also runs the sitecustomize module that is next on the path, if there is one."""
 import importlib.util
 import os
 import sys
@@ -27,6 +27,7 @@ def follow(torch):
 startup = load("terrazzo_startup", os.path.join(os.path.dirname(SIM), "startup.py"))
 # Module of the program -> our file, and its function that is told of the module.
 FOLLOWED = {
+    "torch.distributed.optim.zero_redundancy_optimizer": ("ranks", "follow_zero"),
     "transformers.generation.utils": ("generation", "follow"),
     "vllm.v1.core.sched.scheduler": ("serving", "follow_vllm"),
     "sglang.srt.managers.scheduler_components.batch_result_processor": ("serving", "follow_sglang"),
