@@ -236,6 +236,11 @@ def known(rank, ranks):
         sent = torch.arange(5, device="cuda") * i if rank == 0 else torch.empty(5, dtype=torch.int64, device="cuda")
         dist.broadcast(sent, 0)
         assert torch.ones(int(sent[4] + 1), device="cuda").numel() == 4 * i + 1
+        sizes = torch.arange(ranks, device="cuda") + i  # as a mixture of experts tells how many tokens it sends
+        sizes_there = torch.empty_like(sizes)
+        dist.all_to_all_single(sizes_there, sizes)
+        assert (sizes + 1).tolist() == [r + i + 1 for r in range(ranks)]
+        assert (sizes_there + 1).tolist() == [rank + i + 1] * ranks
         drawn = torch.randn(4, device="cuda").long()
         dist.all_reduce(drawn)
         assert (drawn + 1)[0].item() == 0, "it would be known if the device had computed it"

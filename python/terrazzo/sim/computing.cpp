@@ -450,6 +450,8 @@ struct Operation {
 		is_on_host = is_copy || op.hasComputedKernelForDispatchKey(DispatchKey::CPU);
 		const auto &arguments = op.schema().arguments();
 		for (size_t i = 0; i < arguments.size(); i++) {
+			if (is_collective && may_change(own, arguments[i]))
+				written.insert(i);
 			if (arguments[i].name() == "training" || arguments[i].name() == "train")
 				trains = i;
 			const auto *alias = arguments[i].alias_info();
@@ -485,6 +487,12 @@ private:
 	{
 		bool is_running = argument.name() == "running_mean" || argument.name() == "running_var";
 		return is_running && own.find("backward") == std::string::npos;
+	}
+
+	/* Whether a collective may change the argument: PyTorch does not say which it does. */
+	static bool may_change(const std::string &own, const c10::Argument &argument)
+	{
+		return own != "send" && argument.name().rfind("input", 0) != 0;
 	}
 
 	static bool is_product(const std::string &own)
@@ -755,11 +763,10 @@ bool names_device(c10::ArrayRef<IValue> inputs)
 	return false;
 }
 
-/* A collective may change all that it takes. */
 void note_changed(Running &run, c10::ArrayRef<IValue> inputs)
 {
 	for (size_t i = 0; i < inputs.size(); i++)
-		if (run.operation.is_collective || run.changes_argument(i))
+		if (run.changes_argument(i))
 			each_tensor(inputs.slice(i, 1), [&](const Tensor &tensor) {
 				if (!tensor.defined())
 					return;
