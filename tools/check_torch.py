@@ -31,7 +31,7 @@ LENGTH = 2048  # tokens of a sequence
 WITHOUT_SHIM = {"TERRAZZO_CACHE": "/proc/none"}  # a folder where nothing can be kept
 OLDEST = "2.6.0"
 OF_OLDEST = ("copies", "computed", "graphs", "expandable", "package", "plug_oom", "plug_pools", "plug_accounting",
-             "torchrun", "ordered")
+             "ranks", "torchrun", "ordered")
 # Checks that compare with records of the default version.
 OF_DEFAULT = ("compiled", "plug_functions", "plug_snapshots")
 SHIPPED = ("llama7b_ckpt", "llama7b_sgd_nockpt")

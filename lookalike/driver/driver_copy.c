@@ -106,8 +106,9 @@ static void note_later(void *argument)
 {
 	struct later l = *(struct later *)argument;
 	free(argument);
-	if (trz_lookalike_is_known(l.from, l.size))
-		look_note_known(l.to, l.size, true);
+	bool known = trz_lookalike_is_known(l.from, l.size);
+	if (known || look_is_brought(l.from, l.size))
+		look_note_copied(l.to, l.from, l.size, known);
 }
 
 static trz_status enqueue_note(trz_context context, void *stream, const struct look_piece *p)
@@ -130,7 +131,10 @@ static trz_status enqueue(trz_context context, void *stream, const struct look_p
 	if (from_device && !sim_is_device(look.sim, p->to))
 		return enqueue_to_host(context, stream, p);
 	bool captured = look_is_captured(context, stream), known = !from_device || trz_lookalike_is_known(p->from, p->size);
-	look_note_known(p->to, p->size, known && !captured);
+	if (captured)
+		look_note_known(p->to, p->size, false);
+	else
+		look_note_copied(p->to, p->from, p->size, known);
 	trz_status status = enqueue_real(context, stream, p);
 	bool may_come = __atomic_load_n(&look.has_met, __ATOMIC_RELAXED) && p->size <= NOTED_MOST && !known && !captured;
 	return status == TRZ_OK && may_come ? enqueue_note(context, stream, p) : status;

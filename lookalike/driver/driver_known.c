@@ -76,6 +76,22 @@ void look_note_known(uint64_t start, uint64_t size, bool known)
 	note((struct sent_range){.start = start, .end = start + size, .work = work_so_far()}, known);
 }
 
+/* Messages of several ranks may each bring a part. */
+bool look_is_brought(uint64_t start, uint64_t size)
+{
+	struct sent_range found = {.brought = true};
+	for (uint64_t at = start; found.brought && at < start + size; at = found.end)
+		found = find_range(at, 1);
+	return found.brought;
+}
+
+void look_note_copied(uint64_t to, uint64_t from, uint64_t size, bool known)
+{
+	bool brought = look_is_brought(from, size);
+	note((struct sent_range){.start = to, .end = to + size, .work = known ? work_so_far() : find_range(from, 1).work,
+	                         .brought = brought}, known || brought);
+}
+
 bool look_answer(uint64_t *answer)
 {
 	*answer = own.answer;
@@ -95,7 +111,7 @@ bool trz_lookalike_wait(uint64_t address, void *stream)
 
 bool trz_lookalike_get(uint64_t address, void *bytes, uint64_t size, void *stream)
 {
-	return trz_lookalike_wait(address, stream) && find_range(address, size).brought &&
+	return trz_lookalike_wait(address, stream) && look_is_brought(address, size) &&
 	       sim_peek(look.sim, address, bytes, size);
 }
 

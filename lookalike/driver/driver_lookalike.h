@@ -170,6 +170,9 @@ void look_note_work(trz_context context, void *stream);
 
 /* driver_known.c: notes a copy to the device; `known`: its bytes come from the host. */
 void look_note_known(uint64_t start, uint64_t size, bool known);
+/* Notes a copy within the device, or to it, which brings what a collective has brought. */
+void look_note_copied(uint64_t to, uint64_t from, uint64_t size, bool known);
+bool look_is_brought(uint64_t start, uint64_t size);
 /* Whether this thread's short reads give a number, whatever lies there. */
 bool look_answer(uint64_t *answer);
 

@@ -147,9 +147,9 @@ def objects(rank, ranks):
 def optimizer_of_all(rank, ranks):
     """An optimizer whose states are spread over the ranks, and larger than what other collectives move."""
     from torch.distributed.optim import ZeroRedundancyOptimizer
-    model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(ranks)]).cuda()
+    model = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(ranks)]).cuda()
     optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW)
-    model(torch.randn(8, 1024, device="cuda")).sum().backward()
+    model(torch.randn(8, 512, device="cuda")).sum().backward()
     optimizer.step()
     optimizer.consolidate_state_dict(0)
     assert rank or len(optimizer.state_dict()["state"]) == 2 * ranks
@@ -241,6 +241,11 @@ def known(rank, ranks):
         dist.all_to_all_single(sizes_there, sizes)
         assert (sizes + 1).tolist() == [r + i + 1 for r in range(ranks)]
         assert (sizes_there + 1).tolist() == [rank + i + 1] * ranks
+        others = [r for r in range(ranks) if r != rank]  # messages bring a part each
+        parts = torch.empty(ranks - 1, dtype=torch.int64, device="cuda")
+        dist.batch_isend_irecv([dist.P2POp(dist.isend, sizes[:1] + rank, r) for r in others] +
+                               [dist.P2POp(dist.irecv, parts[n:n + 1], r) for n, r in enumerate(others)])[0].wait()
+        assert (parts + 1).tolist() == [r + i + 1 for r in others]
         drawn = torch.randn(4, device="cuda").long()
         dist.all_reduce(drawn)
         assert (drawn + 1)[0].item() == 0, "it would be known if the device had computed it"
