@@ -108,13 +108,13 @@ def observer_flags(torch, source: Path, header: Path) -> list[str]:
 
 
 def observer_path(torch, name: str) -> Path:
-    """The same for `name`.cpp of python/terrazzo/sim, whose text is part of the key."""
+    """The same for `name`.cpp of python/terrazzo/sim, whose text is part of the key, as is that of its headers."""
     require(torch, OLDEST_OBSERVED, f"{name}.cpp")
     folder = Path(__file__).resolve().parent.parent / "sim"
     headers = [place / "sim_recording.h" for place in (folder, *(parent / "sim" for parent in folder.parents))]
     source, header = folder / f"{name}.cpp", next(filter(Path.exists, headers), headers[0])
     flags = observer_flags(torch, source, header)
-    texts = [path.read_text(encoding="utf-8") for path in (source, header)]
+    texts = [path.read_text(encoding="utf-8") for path in (source, header, *sorted(folder.glob(f"{name}_*.hpp")))]
     key = key_of(name, torch.__version__, [str(torch.version.cuda), *flags, *texts], "CXX", "CUDA_HOME", "CUDA_PATH")
     return made(key, lambda: [*find_compiler("C++", "CXX", "g++", "clang++", "c++"), *flags, *cuda_flags()])
 
