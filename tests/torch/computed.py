@@ -38,6 +38,13 @@ rows = sent[:4].view(2, 2)
 assert rows.tile(1, 3).tolist() == [[1, 2] * 3, [3, 0] * 3] and rows.t().clone().tolist() == [[1, 3], [2, 0]]
 assert rows.repeat(2, 2).nonzero().shape == (12, 2)
 
+# Memory that is written part by part, of which no part is left
+sizes = torch.empty(2, 3, dtype=torch.long, device=D)
+for i in range(6):
+    assert (sizes.prod(0) == 12).sum().item() == 0
+    sizes[i // 3, i % 3] = 3 + i // 3
+assert (sizes.prod(0) == 12).all() and sizes.tolist() == [[3] * 3, [4] * 3]
+
 # Small matrices, as of places in an image, are multiplied
 assert (torch.eye(3, device=D) @ torch.full((3, 2), 2.0, device=D)).sum().item() == 12
 
@@ -116,6 +123,11 @@ x = torch.randn(64, device=D, requires_grad=True)
 for options in ({"use_reentrant": True}, {"use_reentrant": False},
                 {"use_reentrant": False, "context_fn": lambda: create_selective_checkpoint_contexts(policy)}):
     checkpoint(layer, x, **options).sum().backward()
+
+halves = torch.empty(4, device=D)  # a part is not known
+halves[:2], halves[2:] = sent[0], torch.randn(2, device=D)
+halves[:2] = sent[1]
+assert halves[0].item() == 0
 
 # What kernels would have computed
 noise = torch.randn(64, device=D)

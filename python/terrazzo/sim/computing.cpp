@@ -80,11 +80,11 @@ struct Running : at::ObserverContext {
 	}
 };
 
-/* Whether all of a tensor's memory is replaced, or the rest is known. */
+/* Whether what it becomes can be kept: all of its memory, or that part of it. */
 bool can_be_replaced(const Tensor &tensor)
 {
 	return is_on_device(tensor) && is_plain(tensor) && fits(tensor, tensor.storage().nbytes()) &&
-	       (is_whole(tensor) || known_bytes(tensor));
+	       (is_whole(tensor) || known_bytes(tensor) || can_be_part(tensor));
 }
 
 bool is_factor(const Tensor &tensor)
@@ -432,6 +432,8 @@ void change(const Tensor &tensor, const Bytes &before, const Tensor &values)
 		keep(tensor, State::KNOWN, before);
 	} else if (is_plain(tensor) && is_whole(tensor)) {
 		learn(tensor, values);
+	} else if (is_plain(tensor) && can_be_part(tensor) && values.sizes() == tensor.sizes()) {
+		learn_part(tensor, values);
 	} else {
 		spoil(tensor);
 	}
@@ -612,7 +614,7 @@ void look_up(void *library, const char *name, Function &function)
 extern "C" __attribute__((visibility("default"))) void computing_share(const c10::StorageImpl *storage)
 {
 	Kept found{c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>()), nullptr, 0,
-	           State::UNKNOWN, nullptr};
+	           State::UNKNOWN, nullptr, nullptr};
 	{
 		std::lock_guard<std::mutex> held(lock);
 		auto entry = kept.find(storage);

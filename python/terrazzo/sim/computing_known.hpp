@@ -27,6 +27,7 @@ using at::Tensor;
 using c10::DispatchKey;
 
 constexpr uint64_t INTEGER_BYTES = 1 << 24, FLOAT_BYTES = 1 << 14; /* no larger tensors are followed */
+constexpr uint64_t PART_BYTES = FLOAT_BYTES;  /* no larger memory is followed that is known in part */
 constexpr int64_t ELEMENTS = 1 << 27; /* and no larger views of them, of which some repeat their elements */
 
 /* The simulated driver (lookalike/lookalike.h). */
@@ -79,6 +80,7 @@ using Bytes = std::shared_ptr<std::vector<char>>;
 enum class State {
 	UNKNOWN,  /* what the memory holds counts */
 	KNOWN,
+	PARTLY,   /* known where it has been written; counts as MADE until that is everywhere */
 	MADE,     /* by an operation, of values that are not known; what the memory holds is old */
 	COMING,   /* by a collective; may be known once it is there */
 	CHANGING, /* whenever a graph runs; never known */
@@ -92,7 +94,7 @@ bool is_of_graphs(State state)
 
 bool is_old(State state)
 {
-	return state == State::MADE || state == State::LOST;
+	return state == State::MADE || state == State::LOST || state == State::PARTLY;
 }
 
 struct Kept {
@@ -100,7 +102,8 @@ struct Kept {
 	const void *data;  /* a storage may get other memory */
 	size_t size;
 	State state;
-	Bytes bytes;       /* if KNOWN */
+	Bytes bytes;       /* if KNOWN or PARTLY */
+	Bytes written;     /* if PARTLY: 1 for each element that is known */
 };
 
 std::mutex lock;
@@ -159,6 +162,8 @@ State find(const Tensor &tensor, Bytes &bytes)
 	if (found == kept.end() || !is_alone(storage))
 		return State::UNKNOWN;
 	State state = found->second.state;
+	if (state == State::PARTLY)
+		return State::MADE;
 	bytes = found->second.bytes;
 	if (found->second.data == storage.data() && (!bytes || found->second.size == storage.nbytes()))
 		return state;
@@ -198,7 +203,7 @@ void forget(const Tensor &tensor, bool is_lost = false)
 }
 
 /* Notes a memory's state, unless graphs change it. */
-void keep(const Tensor &tensor, State state, Bytes bytes = nullptr)
+void keep(const Tensor &tensor, State state, Bytes bytes = nullptr, Bytes written = nullptr)
 {
 	const at::Storage &storage = tensor.storage();
 	std::lock_guard<std::mutex> held(lock);
@@ -213,7 +218,7 @@ void keep(const Tensor &tensor, State state, Bytes bytes = nullptr)
 	}
 	kept.insert_or_assign(storage.unsafeGetStorageImpl(),
 	                      Kept{storage.getWeakStorageImpl(), storage.data(), storage.nbytes(), state,
-	                           std::move(bytes)});
+	                           std::move(bytes), std::move(written)});
 }
 
 uint64_t address_of(const Tensor &tensor)
@@ -282,6 +287,39 @@ void learn(const Tensor &tensor, const Tensor &values)
 	auto bytes = std::make_shared<std::vector<char>>(tensor.storage().nbytes());
 	view(tensor, bytes).copy_(values);
 	keep(tensor, State::KNOWN, bytes);
+}
+
+bool can_be_part(const Tensor &tensor)
+{
+	return tensor.storage().nbytes() <= PART_BYTES;
+}
+
+/* What has been written of a memory that is not known yet, and where. */
+void find_parts(const Tensor &tensor, Bytes &bytes, Bytes &written)
+{
+	const at::Storage &storage = tensor.storage();
+	size_t count = storage.nbytes() / tensor.itemsize();
+	std::lock_guard<std::mutex> held(lock);
+	auto found = kept.find(storage.unsafeGetStorageImpl());
+	if (found != kept.end() && found->second.state == State::PARTLY && found->second.data == storage.data() &&
+	    found->second.size == storage.nbytes() && found->second.written->size() == count) {
+		bytes = found->second.bytes;
+		written = found->second.written;
+		return;
+	}
+	bytes = std::make_shared<std::vector<char>>(storage.nbytes());
+	written = std::make_shared<std::vector<char>>(count);
+}
+
+/* Keeps the values of a part of the tensor's memory, whose rest is not known. */
+void learn_part(const Tensor &tensor, const Tensor &values)
+{
+	Bytes bytes, written;
+	find_parts(tensor, bytes, written);
+	view(tensor, bytes).copy_(values);
+	at::from_blob(written->data() + tensor.storage_offset(), tensor.sizes(), tensor.strides(), at::kChar).fill_(1);
+	bool is_all = std::count(written->begin(), written->end(), 1) == static_cast<ptrdiff_t>(written->size());
+	keep(tensor, is_all ? State::KNOWN : State::PARTLY, bytes, is_all ? nullptr : written);
 }
 
 /* What a collective brings; NULL: it is not known. */
