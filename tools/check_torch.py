@@ -166,6 +166,11 @@ class Suite:
             expect(f"computed.py:{first} <module>" in report["first_blank_read"], report["first_blank_read"])
             self.run(PROGRAMS / "followed.py", options=["--devices=2", f"--work={work}"])
 
+    def texts(self):
+        """texts that a model writes end at their limits"""
+        for work in "now", "late":
+            self.run(PROGRAMS / "texts.py", options=[f"--work={work}"])
+
     def libraries(self):
         """operations of every library run or are refused by name"""
         report = self.run(PROGRAMS / "libraries.py")
@@ -562,8 +567,8 @@ def expect(holds, text):
 
 def checks(suite, with_compile):
     """{name: function}"""
-    names = ["copies", "expandable", "package", "scalars", "computed", "libraries", "graphs", "one_rank", "runs_out",
-             "pages", "allocators", "unfinished", "recorded", "records_only_pytorchs_own", "places", "run_out_together",
+    names = ["copies", "expandable", "package", "scalars", "computed", "texts", "libraries", "graphs", "one_rank",
+             "runs_out", "pages", "allocators", "unfinished", "recorded", "records_only_pytorchs_own", "places", "run_out_together",
              "too_small", "resets", "ends", "ends_early", "fails", "late_work", "driver_errors", "ranks",
              "captured_ranks", "plans", "absent", "torchrun", "launchers", "hf_plans", "wrong_ranks", "mistakes",
              "unset_words", "shared_tensors", "tiny", "example", "fit", "ordered"]
