@@ -277,12 +277,13 @@ void note_changed(Running &run, c10::ArrayRef<IValue> inputs)
 			});
 }
 
-/* Whether a copy moves bytes that count, as they are. */
-bool brings(const Tensor &to, const Tensor &from)
+/* Whether a copy moves bytes that count, as they are. What the host has sent to a graph's input is in its memory. */
+bool brings(const Tensor &to, const Tensor &from, bool is_captured)
 {
 	Bytes known;
 	State state = is_on_device(from) ? find(from, known) : State::UNKNOWN;
-	bool counts = is_dense(from) && (state == State::UNKNOWN || state == State::CHANGING);
+	bool is_input = is_captured && state == State::KNOWN;
+	bool counts = is_dense(from) && (is_input || state == State::UNKNOWN || state == State::CHANGING);
 	bool same = to.scalar_type() == from.scalar_type() && to.is_conj() == from.is_conj() &&
 	            to.is_neg() == from.is_neg() && to.sizes() == from.sizes();
 	return counts && same && to.is_contiguous() && from.is_contiguous();
@@ -349,7 +350,7 @@ void begin(Running &run, c10::ArrayRef<IValue> inputs, const Tensor *device)
 	if (operation.is_composite)
 		open(run);
 	bool to_device = operation.is_copy && is_on_device(run.changed[0]);
-	run.brings = to_device && brings(run.changed[0], inputs[1].toTensor());
+	run.brings = to_device && brings(run.changed[0], inputs[1].toTensor(), run.is_captured);
 	if (run.is_captured)
 		return;
 	if (operation.is_collective)
