@@ -450,8 +450,20 @@ static bool after_failure(const struct evidence *s, const struct evidence *t, bo
 	       (only && (!evidence_known(t->reserved) || evidence_or_zero(s->reserved) <= t->reserved + t->inexact));
 }
 
-static void add_site(struct evidence *s, const struct evidence *t)
+/* What a history tells up to the failure takes the place of the snapshot's evidence. */
+static void take_what_led_to_it(struct case_ *k)
 {
+	int rank = k->e.rank;
+	evidence_copy(&k->e, k->fails);
+	k->e.rank = rank;
+}
+
+/* That there was a failure, whose and where; `t` tells. */
+static void set_failure(struct evidence *s, const struct evidence *t)
+{
+	s->failed = true;
+	s->rank = s->rank < 0 ? t->rank : s->rank;
+	s->process = t->process;
 	s->category = t->category;
 	s->site = t->site ? evidence_keep(s, t->site) : NULL;
 	s->stack = t->stack ? evidence_keep(s, t->stack) : NULL;
@@ -462,11 +474,8 @@ static void add_site(struct evidence *s, const struct evidence *t)
 static void add_failure(struct case_ *k, const struct evidence *t)
 {
 	struct evidence *s = &k->e;
-	int rank = s->rank;
-	if (s->has_history) {
-		evidence_copy(s, k->fails);
-		s->rank = rank;
-	}
+	if (s->has_history)
+		take_what_led_to_it(k);
 	bool same = near(s->reserved, t->reserved, t->inexact) && near(s->allocated, t->allocated, t->inexact);
 	uint64_t peaks[] = { s->peak_allocated, s->peak_reserved };
 #define TAKE_FIGURE(name, what) s->name = same && evidence_known(s->name) ? s->name : t->name;
@@ -477,26 +486,19 @@ static void add_failure(struct case_ *k, const struct evidence *t)
 		s->largest_free = s->largest_streams = s->largest_pools = EVIDENCE_UNKNOWN;
 	s->peak_allocated = max_u64(peaks[0], evidence_or_zero(s->allocated));
 	s->peak_reserved = max_u64(peaks[1], evidence_or_zero(s->reserved));
-	s->failed = true;
 	s->inexact = t->inexact;
 	s->limit_refused = t->limit_refused;
 	s->too_large = t->too_large;
-	s->rank = s->rank < 0 ? t->rank : s->rank;
-	s->process = t->process;
-	add_site(s, t);
+	set_failure(s, t);
 }
 
 /* Of a failure without figures what the snapshot tells stays, but for a leak that has led to it. */
 static void add_bare_failure(struct case_ *k, const struct evidence *t)
 {
 	struct evidence *s = &k->e;
-	int rank = s->rank;
 	if (s->has_history && verdict_leak(k->fails)) {
-		evidence_copy(s, k->fails);
-		s->failed = true;
-		s->rank = rank < 0 ? t->rank : rank;
-		s->process = t->process;
-		add_site(s, t);
+		take_what_led_to_it(k);
+		set_failure(s, t);
 	}
 	s->asker = t->asker;
 	s->likely = t->likely;

@@ -569,10 +569,9 @@ def checks(suite, with_compile):
     """{name: function}"""
     names = ["copies", "expandable", "package", "scalars", "computed", "texts", "libraries", "graphs", "one_rank",
              "runs_out", "pages", "allocators", "unfinished", "recorded", "records_only_pytorchs_own", "places",
-             "run_out_together",
-             "too_small", "resets", "ends", "ends_early", "fails", "late_work", "driver_errors", "ranks",
-             "captured_ranks", "plans", "absent", "torchrun", "launchers", "hf_plans", "wrong_ranks", "mistakes",
-             "unset_words", "shared_tensors", "tiny", "example", "fit", "ordered"]
+             "run_out_together", "too_small", "resets", "ends", "ends_early", "fails", "late_work", "driver_errors",
+             "ranks", "captured_ranks", "plans", "absent", "torchrun", "launchers", "hf_plans", "wrong_ranks",
+             "mistakes", "unset_words", "shared_tensors", "tiny", "example", "fit", "ordered"]
     names += ["compiled"] * with_compile
     found = {name: getattr(suite, name) for name in names}
     for name in SHIPPED:

@@ -76,9 +76,9 @@ def found(args, folder, commit, script, device):
     rows = folder / "rows"
     rows.unlink(missing_ok=True)
     tree, here = folder / commit, Path(__file__).resolve().parent
-    words = ["env", f"PYTHONPATH={tree / 'src'}:{tree}", "timeout", str(SECONDS), args.terrazzo, "sim",
-             f"--env={args.env}", f"--device={device}", "--", "python", here / "liger_rows.py", rows, tree / script]
-    done = subprocess.run(words, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    command = ["timeout", str(SECONDS), "python", here / "liger_rows.py", rows, tree / script]
+    _, done = ways.start(args, "native", [f"--device={device}"], command, tree, folder / "cache",
+                         f"{tree / 'src'}:{tree}")
     if "Traceback" in done.stdout or done.returncode:
         why = [line for line in done.stdout.splitlines() if "Error" in line] or [f"status {done.returncode}"]
         print(f"{commit} {script}: {why[-1].strip()}", file=sys.stderr)
@@ -106,7 +106,7 @@ def main():
     parser.add_argument("--terrazzo", default="terrazzo")
     parser.add_argument("--rows", type=argparse.FileType("a"), metavar="FILE", help="write each figure to FILE, too")
     args = ways.parse_paths(parser)
-    print("| GPU | kernel | by | figures | within 0.1 % | differ by |\n" + "|---" * 6 + "|", flush=True)
+    ways.print_head(["GPU", "kernel", "by", "figures", "within 0.1 %", "differ by"])
     with tempfile.TemporaryDirectory() as folder:
         for run, figures in published(args.liger).items():
             figures = {key: size for key, size in figures.items() if not args.names or key[0] in args.names}
@@ -115,7 +115,7 @@ def main():
             for (device, kernel, by), parts in sorted(compare(args, Path(folder), run, figures).items()):
                 close = sum(abs(part) <= 0.001 for part in parts)
                 cells = [device, kernel, by, len(parts), close, f"{min(parts):+.1%} to {max(parts):+.1%}"]
-                print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+                ways.print_row(cells)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def compare(args, folder, name):
     differs = f"{first / measured - 1:+.1%}" if first and measured else ""
     cells = [title, measured or "out of memory", first or "out of memory", differs,
              *(f"{result[1]:.2f}" if result else "" for result in results)]
-    print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+    ways.print_row(cells)
 
 
 def main():
@@ -72,7 +72,7 @@ def main():
     parser.add_argument("--torchao", required=True, type=Path, metavar="DIR")
     args = ways.parse(parser)
     columns = ["settings", "published", "simulated", "differs by", *(f"{way}, reserved" for way in args.ways)]
-    print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|", flush=True)
+    ways.print_head(columns)
     with tempfile.TemporaryDirectory() as folder:
         script = subprocess.run(["git", "-C", args.torchao, "show", f"{COMMIT}:{SCRIPT}"], check=True,
                                 stdout=subprocess.PIPE).stdout

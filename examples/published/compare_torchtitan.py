@@ -95,7 +95,7 @@ def compare(titan, name):
         reserved = {way: rank["peak_reserved_bytes"] for way, rank in found.items()}
         cells = [title, world, measured, gib(next(iter(found.values()))["peak_allocated_bytes"]),
                  *(f"{gib(size)} ({size / GIB / measured - 1:+.1%})" for size in reserved.values())]
-        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+        ways.print_row(cells)
 
 
 def compare_with_all(titan, name):
@@ -125,7 +125,7 @@ def main():
                 compare_with_all(titan, name)
             return
         columns = ["settings", "GPUs", "published", "allocated", *args.ways]
-        print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|", flush=True)
+        ways.print_head(columns)
         for name in names:
             compare(titan, name)
 

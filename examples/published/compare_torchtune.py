@@ -85,7 +85,7 @@ def compare(args, folder, name):
     active = found[0][0]
     cells = [title, published, f"{active:.2f}", f"{active / published - 1:+.1%}",
              *(f"{reserved:.2f}" for _, reserved in found)]
-    print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+    ways.print_row(cells)
 
 
 def main():
@@ -93,7 +93,7 @@ def main():
     ways.add_options(parser, CASES, 3)
     args = ways.parse(parser)
     columns = ["technique", "published", "simulated", "differs by", *(f"{way}, reserved" for way in args.ways)]
-    print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|", flush=True)
+    ways.print_head(columns)
     with tempfile.TemporaryDirectory() as folder:
         make_inputs(Path(folder))
         for name in args.names or CASES:

@@ -38,6 +38,15 @@ def parse(parser):
     return args
 
 
+def print_head(columns):
+    print_row(columns)
+    print("|---" * len(columns) + "|", flush=True)
+
+
+def print_row(cells):
+    print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+
+
 def start(args, way, options, command, where, cache, path):
     """Runs the command in folder `where` with Python's modules of folder `path`. Returns the words of the call, and
     what subprocess.run found. Ends this program if terrazzo was to serve and did not."""
