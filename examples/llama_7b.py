@@ -18,7 +18,10 @@ torch.set_default_dtype(torch.bfloat16)
 with torch.device("cuda"):
     model = LlamaForCausalLM(LlamaConfig(use_cache=False))
 model.train()
-model.gradient_checkpointing_enable()
+if hasattr(model, "activation_checkpointing_enable"):
+    model.activation_checkpointing_enable()
+else:  # an older transformers
+    model.gradient_checkpointing_enable()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
 
 for step in range(args.steps):
