@@ -226,7 +226,10 @@ def is_expandable(torch):
     if hasattr(torch._C, "_accelerator_getAllocatorSettings"):
         settings = torch._C._accelerator_getAllocatorSettings().replace(" ", "")
         return settings.rpartition("expandable_segments:")[2].startswith("True")
-    return bool(torch.cuda.memory._snapshot()["allocator_settings"]["expandable_segments"])
+    snapshot = torch.cuda.memory._snapshot()
+    if "allocator_settings" in snapshot:
+        return bool(snapshot["allocator_settings"]["expandable_segments"])
+    return any(segment.get("is_expandable") for segment in snapshot["segments"])
 
 
 def allocator_of(torch):
@@ -343,8 +346,9 @@ class Recorder:
         self.ranks = load("sim/ranks.py").Ranks(torch, is_library, calling_backward)
         # PyTorch prefers cuDNN's attention on new devices, but that has kernels for each shape, which a stand-in lacks.
         # A program that lists it among others (sdpa_kernel) gets the next one.
-        torch.backends.cuda.enable_cudnn_sdp(False)
-        torch._C._set_sdp_use_cudnn = lambda enabled: None
+        if hasattr(torch.backends.cuda, "enable_cudnn_sdp"):  # older PyTorch has no attention by cuDNN
+            torch.backends.cuda.enable_cudnn_sdp(False)
+            torch._C._set_sdp_use_cudnn = lambda enabled: None
         before(os, "_exit", lambda *_, **__: self.last_words())  # how worker processes of multiprocessing end
         atexit.register(self.end)
         # The rest needs the allocators of all devices, which PyTorch makes when it first uses CUDA.
@@ -413,7 +417,7 @@ class Recorder:
         self.write()
 
     def on_exception(self, kind, error, trace):
-        if issubclass(kind, self.torch.OutOfMemoryError) and not self.observed:
+        if issubclass(kind, self.torch.cuda.OutOfMemoryError) and not self.observed:
             stack = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(trace)]
             self.uncaught = {**told(stack), "text": str(error)}
 
