@@ -14,10 +14,12 @@ WAYS = {  # name: (options of terrazzo sim, whether terrazzo serves)
 
 
 def add_options(parser, cases, steps):
-    parser.add_argument("names", nargs="*", metavar="CASE", choices=[[], *cases], help=", ".join(cases))
+    known = {"choices": [[], *cases], "help": ", ".join(cases)} if cases else {}
+    parser.add_argument("names", nargs="*", metavar="CASE", **known)
     parser.add_argument("--env", required=True, type=Path)
     parser.add_argument("--terrazzo", default="terrazzo")
-    parser.add_argument("--steps", type=int, default=steps)
+    if steps:
+        parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--ways", type=lambda text: [name for name in WAYS if name in text.split(",")],
                         default=list(WAYS), help=", ".join(WAYS))
 
