@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 enum { LINES_SHOWN = 4 };
 
@@ -18,6 +19,30 @@ static bool ends(const char *text, const char *end)
 {
 	size_t a = strlen(text), b = strlen(end);
 	return a >= b && strcmp(text + a - b, end) == 0;
+}
+
+/* Windows separates folders by the other slash. */
+static bool is_slash(char c)
+{
+	return c == '/' || c == '\\';
+}
+
+static bool path_begins(const char *path, const char *with)
+{
+	while (*with && (*path == *with || (is_slash(*path) && is_slash(*with)))) {
+		path++;
+		with++;
+	}
+	return !*with;
+}
+
+/* Whether the frame's path has such a part. */
+static bool lies_in(const struct call_frame *f, const char *part)
+{
+	for (const char *at = f->file; *at; at++)
+		if (path_begins(at, part))
+			return true;
+	return false;
 }
 
 static bool is_python(const struct call_frame *f)
@@ -34,15 +59,25 @@ static bool is_torch(const struct call_frame *f)
 		"torch/autograd/", "torch/utils/", "torch/cuda/", "torch/distributed/", "torch/_",
 	};
 	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-		if (has(f->file, parts[i]))
+		if (lies_in(f, parts[i]))
 			return true;
-	return strncmp(f->file, "torch/", 6) == 0;
+	return path_begins(f->file, "torch/");
+}
+
+/* C:\Python311\Lib\runpy.py, C:\Users\me\miniconda3\envs\lab\lib\runpy.py */
+static bool is_windows_library(const struct call_frame *f)
+{
+	const char *lib = strcasestr(f->file, "\\lib\\"), *folder = lib;
+	while (folder && folder > f->file && !is_slash(folder[-1]))
+		folder--;
+	return lib && (strncasecmp(folder, "python", 6) == 0 || (lib - folder >= 6 && path_begins(lib - 6, "conda3")) ||
+	               (folder - f->file >= 5 && path_begins(folder - 5, "envs/")));
 }
 
 /* Python's own library lies beside its packages. */
 static bool is_library(const struct call_frame *f)
 {
-	return has(f->file, "/lib/python3") && !has(f->file, "-packages/");
+	return (lies_in(f, "/lib/python3") || is_windows_library(f)) && !lies_in(f, "-packages/");
 }
 
 static bool is_program(const struct call_frame *f)
@@ -64,7 +99,7 @@ static bool is_place(const struct call_frame *f)
 /* The allocator, and the shim that PyTorch calls it through. */
 static bool is_own(const struct call_frame *f)
 {
-	return has(f->file, "libterrazzo") || has(f->file, "terrazzo/shim-");
+	return lies_in(f, "libterrazzo") || lies_in(f, "terrazzo/shim-");
 }
 
 /* Where the system begins a thread, in whichever file. */
@@ -83,7 +118,7 @@ static bool is_native_program(const struct call_frame *f)
 	static const char *const others[] = { "libtorch", "libc10", "libpython", "/python", "libc.so", "libstdc++",
 	                                      "libcuda", "libpthread", "ld-linux" };
 	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-		if (has(f->file, others[i]))
+		if (lies_in(f, others[i]))
 			return false;
 	if (is_thread_start(f))
 		return false;
@@ -128,11 +163,9 @@ int call_site_level(const struct call_frame *frames, size_t count)
 /* The last two parts of a path: they tell files of one name apart. */
 static const char *short_file(const char *file)
 {
-	const char *last = strrchr(file, '/');
-	if (!last)
-		return file;
-	for (const char *p = last; p > file; p--)
-		if (p[-1] == '/')
+	int slashes = 0;
+	for (const char *p = file + strlen(file); p > file; p--)
+		if (is_slash(p[-1]) && ++slashes == 2)
 			return p;
 	return file;
 }
@@ -193,7 +226,7 @@ void call_stack_text(const struct call_frame *frames, size_t count, char *text, 
 
 static bool is_call(const struct call_frame *f)
 {
-	return has(f->name, "_call_impl") && !has(f->name, "wrapped") && has(f->file, "nn/modules/module");
+	return has(f->name, "_call_impl") && !has(f->name, "wrapped") && lies_in(f, "nn/modules/module");
 }
 
 unsigned call_modules(const struct call_frame *frames, size_t count)
@@ -311,8 +344,8 @@ enum sign {
 
 static bool is_optimizer(const struct call_frame *f)
 {
-	return has(f->file, "torch/optim/") || has(f->file, "/optimizers/") || has(f->file, "bitsandbytes/optim") ||
-	       has(f->file, "/ops/adam/") || has(f->name, "_init_group") || ends(f->name, ".step_optimizer");
+	return lies_in(f, "torch/optim/") || lies_in(f, "/optimizers/") || lies_in(f, "bitsandbytes/optim") ||
+	       lies_in(f, "/ops/adam/") || has(f->name, "_init_group") || ends(f->name, ".step_optimizer");
 }
 
 /* A stack may be cut off inside the engine, so any function of it will do. */
@@ -321,16 +354,16 @@ static bool is_backward(const struct call_frame *f)
 	return has(f->name, "_engine_run_backward") || has(f->name, "torch::autograd::generated") ||
 	       has(f->name, "torch::autograd::Engine") || has(f->name, "torch::autograd::Node") ||
 	       has(f->name, "torch::autograd::python::PythonEngine") ||
-	       (has(f->file, "torch/autograd/__init__") && has(f->name, "backward"));
+	       (lies_in(f, "torch/autograd/__init__") && has(f->name, "backward"));
 }
 
 static bool is_kv_cache(const struct call_frame *f)
 {
 	static const char *const names[] = { "kv_cache", "kvcache", "KVCache", "KeyValueCache" };
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-		if (has(f->name, names[i]) || has(f->file, names[i]))
+		if (has(f->name, names[i]) || lies_in(f, names[i]))
 			return true;
-	return has(f->file, "cache_utils") || has(f->file, "paged_attention");
+	return lies_in(f, "cache_utils") || lies_in(f, "paged_attention");
 }
 
 /* cuBLAS's workspace for a stream and a thread, made with the first product and kept. */
@@ -342,13 +375,13 @@ static bool is_workspace(const struct call_frame *f)
 
 static bool is_weights(const struct call_frame *f)
 {
-	bool module = has(f->file, "nn/modules/module");
-	return has(f->file, "nn/parameter") || has(f->file, "torch/nn/init.py") ||
+	bool module = lies_in(f, "nn/modules/module");
+	return lies_in(f, "nn/parameter") || lies_in(f, "torch/nn/init.py") ||
 	       (module && (strcmp(f->name, "convert") == 0 || strcmp(f->name, "_apply") == 0 ||
 	                   strcmp(f->name, "to") == 0 || strcmp(f->name, "cuda") == 0 ||
 	                   has(f->name, "load_state_dict"))) ||
-	       (has(f->file, "nn/modules/") && strcmp(f->name, "__init__") == 0) || has(f->name, "from_pretrained") ||
-	       has(f->file, "transformers/core_model_loading");  /* in threads that from_pretrained waits for */
+	       (lies_in(f, "nn/modules/") && strcmp(f->name, "__init__") == 0) || has(f->name, "from_pretrained") ||
+	       lies_in(f, "transformers/core_model_loading");  /* in threads that from_pretrained waits for */
 }
 
 static enum sign sign_of(const struct call_frame *f)
@@ -365,7 +398,7 @@ static enum sign sign_of(const struct call_frame *f)
 		return SIGN_KV_CACHE;
 	if (is_weights(f))
 		return SIGN_WEIGHTS;
-	if (has(f->file, "nn/modules/module") && (ends(f->name, "_call_impl") || strcmp(f->name, "__call__") == 0))
+	if (lies_in(f, "nn/modules/module") && (ends(f->name, "_call_impl") || strcmp(f->name, "__call__") == 0))
 		return SIGN_FORWARD;
 	return NO_SIGN;
 }
@@ -374,7 +407,7 @@ static enum sign sign_of(const struct call_frame *f)
  * program for a closure alone. */
 static bool is_caller_of_closure(const struct call_frame *f)
 {
-	return is_optimizer(f) && !has(f->file, "torch/optim/optimizer.py");
+	return is_optimizer(f) && !lies_in(f, "torch/optim/optimizer.py");
 }
 
 /* The innermost sign counts, since checkpointing runs forward within backward. What a closure makes, such as a training

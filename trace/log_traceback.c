@@ -137,8 +137,9 @@ static bool notebook_frame_at(const char *text, long arrow, char *store, size_t 
 	long line = arrow;
 	bool cell = strncmp(text, "Cell In[", 8) == 0;
 	bool found = sscanf(text, "File %299[^:]:%ld, in %99[^(]", file, &line, name) == 3 ||
+	             sscanf(text, "File %*1[A-Za-z]:%299[^:]:%ld, in %99[^(]", file, &line, name) == 3 ||
 	             (cell && sscanf(text, "%299[^,], line %ld, in %99[^(]", file, &line, name) >= 2) ||
-	             (arrow && sscanf(text, "%299[^ ] in %99[^(]", file, name) == 2 && strpbrk(file, "/<"));
+	             (arrow && sscanf(text, "%299[^ ] in %99[^(]", file, name) == 2 && strpbrk(file, "/\\<"));
 	char *dot = strrchr(name, '.');
 	if (!found)
 		return false;

@@ -43,6 +43,26 @@ static void test_a_program_may_lie_in_a_folder_named_torch(void **state)
 	assert_string_equal(site(built, LENGTH(built)), "torch/model.py:7 forward");
 }
 
+static void test_windows_has_the_other_slash(void **state)
+{
+	(void)state;
+	const struct call_frame frames[] = {
+		{.file = "D:\\env\\Lib\\site-packages\\torch\\nn\\modules\\linear.py", .name = "forward", .line = 134},
+		{.file = "D:\\env\\Lib\\site-packages\\torch\\nn\\modules\\module.py", .name = "_call_impl", .line = 9},
+		{.file = "C:\\Users\\me\\miniconda3\\envs\\lab\\lib\\contextlib.py", .name = "inner", .line = 79},
+		{.file = "C:\\Python311\\Lib\\functools.py", .name = "wrapper", .line = 12},
+		{.file = "C:\\Users\\me\\lib\\train.py", .name = "step", .line = 31},
+	};
+	assert_string_equal(site(frames, LENGTH(frames)), "lib\\train.py:31 step");
+	assert_int_equal(call_category(frames, LENGTH(frames)), CATEGORY_ACTIVATIONS);
+	assert_int_equal(call_modules(frames, LENGTH(frames)), 1);
+	const struct call_frame steps[] = {
+		{.file = "D:\\env\\Lib\\site-packages\\torch\\optim\\adamw.py", .name = "step", .line = 160},
+		{.file = "C:\\Users\\me\\train.py", .name = "step", .line = 31},
+	};
+	assert_int_equal(call_category(steps, LENGTH(steps)), CATEGORY_OPTIMIZER);
+}
+
 /* Of a program with a tensor type of its own, all that it computes goes through one line. */
 static void test_what_intercepts_operations_is_no_place(void **state)
 {
@@ -233,6 +253,7 @@ int main(void)
 		cmocka_unit_test(test_what_an_optimizer_does),
 		cmocka_unit_test(test_a_closure_is_not_the_optimizers),
 		cmocka_unit_test(test_a_program_may_lie_in_a_folder_named_torch),
+		cmocka_unit_test(test_windows_has_the_other_slash),
 		cmocka_unit_test(test_what_intercepts_operations_is_no_place),
 		cmocka_unit_test(test_compiled_programs_have_sites_too),
 		cmocka_unit_test(test_the_allocator_is_no_site),
