@@ -25,7 +25,14 @@ long log_number(const char *at, const char *end)
 	return number;
 }
 
-/* "rank3", "rank 3", "default3", "trainer3", "1,3" */
+static const char *skip_digits(const char *at, const char *end)
+{
+	while (at < end && isdigit((unsigned char)*at))
+		at++;
+	return at;
+}
+
+/* "rank3", "rank 3", "default3", "trainer3", "1,3"; but not "2024-05-01 10:00:00,123" */
 static void read_group(const char *at, const char *end, struct log_writer *w)
 {
 	static const char *const words[] = { "rank", "Rank", "RANK", "default", "trainer", "worker" };
@@ -39,8 +46,8 @@ static void read_group(const char *at, const char *end, struct log_writer *w)
 			w->rank = log_number(digits, end);
 		return;
 	}
-	const char *comma = memchr(at, ',', (size_t)(end - at));
-	if (comma && comma > at && comma + 1 < end && isdigit((unsigned char)*at) && isdigit((unsigned char)comma[1]))
+	const char *comma = skip_digits(at, end);
+	if (comma > at && end - comma > 1 && *comma == ',' && skip_digits(comma + 1, end) == end)
 		w->rank = log_number(comma + 1, end);
 }
 
@@ -92,9 +99,7 @@ static const char *skip_rank(const char *at, const char *end, struct log_writer 
 {
 	static const char word[] = "[rank";
 	const char *found = memmem(at, (size_t)min_u64((uint64_t)(end - at), 120), word, sizeof word - 1);
-	const char *digits = found ? found + sizeof word - 1 : end, *close = digits;
-	while (close < end && isdigit((unsigned char)*close))
-		close++;
+	const char *digits = found ? found + sizeof word - 1 : end, *close = skip_digits(digits, end);
 	if (close == digits || !log_starts(close, end, "]:"))
 		return at;
 	w->rank = log_number(digits, close);
@@ -111,9 +116,7 @@ static const char *skip_prefix(const char *at, const char *end, struct log_write
 		while (at < end && (*at == ' ' || *at == '\t'))
 			at++;
 		if (at == begin && at < end && isdigit((unsigned char)*at)) {
-			const char *digits = at;
-			while (digits < end && isdigit((unsigned char)*digits))
-				digits++;
+			const char *digits = skip_digits(at, end);
 			if (digits - at <= 5 && log_starts(digits, end, ": ")) {
 				w->rank = log_number(at, end);
 				at = digits + 1;
