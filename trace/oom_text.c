@@ -401,10 +401,18 @@ static bool continues(const char *at, const char *own)
 	       memmem(own - back, back, "terrazzo:", 9) && own - at < WINDOW;
 }
 
+/* Whether `again` says no other figure than `told`. */
+static bool repeats(uint64_t told, uint64_t again)
+{
+	return told == again || !evidence_known(again);
+}
+
+/* Whether `b` is the error `a` told again, perhaps cut off, as in pytest's summary. */
 static bool same_error(const struct evidence *a, const struct evidence *b)
 {
-	return a->requested == b->requested && a->device == b->device && a->device_free == b->device_free &&
-	       a->allocated == b->allocated && a->reserved == b->reserved && evidence_same_writer(a, b);
+	return a->requested == b->requested && (a->device == b->device || b->device < 0) &&
+	       repeats(a->device_free, b->device_free) && repeats(a->allocated, b->allocated) &&
+	       repeats(a->reserved, b->reserved) && evidence_same_writer(a, b);
 }
 
 /* "[worker-3]:" without what sets it off from the line. */
