@@ -180,12 +180,16 @@ static void learn_names(struct log_lines *log, const char *text, size_t size)
 	}
 }
 
-/* The next line of a traceback that a logger wrote as one line; the escaped line end stays before it. */
+/* The next line of a traceback that a logger wrote as one line: JSON's line end, or syslog's, and how such a line
+ * begins, with spaces, IPython's arrow or a colour. The line end stays before it. */
 static const char *inner_line(const char *at, const char *end)
 {
-	static const char written[] = "\\n  ";
-	const char *found = at < end ? memmem(at, (size_t)(end - at), written, sizeof written - 1) : NULL;
-	return found ? found + 2 : end;
+	static const char *const written[] = { "\\n  ", "\\n-", "\\n\\u001b[", "#012  " };
+	for (; at < end; at++)
+		for (size_t i = 0; i < sizeof written / sizeof written[0] && (*at == '\\' || *at == '#'); i++)
+			if (log_starts(at, end, written[i]))
+				return at + (*at == '#' ? 4 : 2);
+	return end;
 }
 
 /* A line without a prefix has the writer of the one before it, and so has a line within a line. */

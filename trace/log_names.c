@@ -20,12 +20,28 @@ struct word {
 	size_t size;
 };
 
+/* Behind the character ESC, which JSON and Python's repr() write in words; `at`: it does not stand there. */
+static const char *skip_esc(const char *at, const char *end)
+{
+	static const char *const written[] = { "\033", "\\u001b", "\\u001B", "\\x1b", "\\033" };
+	for (size_t i = 0; i < sizeof written / sizeof written[0]; i++) {
+		size_t size = strlen(written[i]);
+		if ((size_t)(end - at) >= size && memcmp(at, written[i], size) == 0)
+			return at + size;
+	}
+	return at;
+}
+
 const char *log_skip_escape(const char *at, const char *end)
 {
-	if (end - at < 2 || at[0] != '\033' || (at[1] != '[' && at[1] != ']'))
-		return at;
-	bool colours = at[1] == '[';
-	for (at += 2; at < end && (colours ? !isalpha((unsigned char)*at) : *at != '\a' && *at != '\\'); at++)
+	const char *begin = at;
+	if (at == end || (*at != '\033' && *at != '\\'))
+		return begin;
+	at = skip_esc(at, end);
+	if (at == begin || at == end || (*at != '[' && *at != ']'))
+		return begin;
+	bool colours = *at == '[';
+	for (at++; at < end && (colours ? !isalpha((unsigned char)*at) : *at != '\a' && *at != '\\'); at++)
 		;
 	return at < end ? at + 1 : end;
 }
@@ -40,7 +56,7 @@ static bool next_word(const char **at, const char *end, struct word *w)
 			++*at;
 	}
 	w->at = *at;
-	while (*at < end && !isspace((unsigned char)**at) && (**at != '\033' || log_skip_escape(*at, end) == *at))
+	while (*at < end && !isspace((unsigned char)**at) && log_skip_escape(*at, end) == *at)
 		++*at;
 	w->size = (size_t)(*at - w->at);
 	return w->size > 0;

@@ -135,6 +135,7 @@ static bool notebook_frame_at(const char *text, long arrow, char *store, size_t 
 {
 	char file[300], name[100] = "<module>";
 	long line = arrow;
+	text += strspn(text, " \"");
 	bool cell = strncmp(text, "Cell In[", 8) == 0;
 	bool found = sscanf(text, "File %299[^:]:%ld, in %99[^(]", file, &line, name) == 3 ||
 	             sscanf(text, "File %*1[A-Za-z]:%299[^:]:%ld, in %99[^(]", file, &line, name) == 3 ||

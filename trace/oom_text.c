@@ -51,6 +51,8 @@ static void append(struct searched *s, struct log_line *line)
 			at = behind;
 		} else if (log_starts(at, end, "\\n")) {
 			at += 2;
+		} else if (log_starts(at, end, "#012")) {
+			at += 4;
 		} else {
 			if (!isspace((unsigned char)*at) && *at)
 				s->text[s->size++] = *at;
