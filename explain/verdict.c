@@ -746,13 +746,15 @@ static void find_lasts(const struct evidence *e, struct verdict *v)
 }
 
 /* What may be better than the remedy that the verdict suggests, which will not last or is up to others: to fix a leak,
- * or a batch that is a little smaller. NULL: nothing. */
+ * to bound what gets larger, or a batch that is a little smaller. NULL: nothing. */
 static const struct verdict_remedy *find_rival(const struct evidence *e, const struct verdict *v)
 {
 	bool others = v->kind == VERDICT_LIMIT || v->kind == VERDICT_OTHER_PROCESS;
 	for (unsigned i = 1; i < v->remedy_count; i++) {
 		const struct verdict_remedy *r = &v->remedies[i];
 		if (r->kind == REMEDY_LEAK && r->enough)
+			return r;
+		if (r->kind == REMEDY_GROWTH && v->kind != VERDICT_FULL)
 			return r;
 		if (r->kind == REMEDY_BATCH && r->enough && others && r->bytes <= verdict_scaling(e) / LITTLE_SMALLER)
 			return r;

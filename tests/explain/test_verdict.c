@@ -792,6 +792,21 @@ static void test_a_little_smaller_batch_beside_a_neighbour(void **state)
 	assert_false(v.choice);
 }
 
+/* What gets larger with each step soon fills the pieces that are joined. */
+static void test_what_gets_larger_beside_pieces(void **state)
+{
+	(void)state;
+	scatter();
+	e.free_own = e.cached = GIB(3);
+	e.growth[0] = (struct evidence_growth){.site = "a.py:1", .live = GIB(4), .per_step = (double)MIB(100)};
+	e.growth_count = 1;
+	expect(VERDICT_FRAGMENTED, 1);
+	assert_true(v.choice && v.remedies[0].kind == REMEDY_JOIN && v.remedies[1].kind == REMEDY_GROWTH);
+	e.growth_count = 0;
+	expect(VERDICT_FRAGMENTED, 1);
+	assert_false(v.choice);
+}
+
 /* Without the neighbour the limit would forbid the same. */
 static void test_a_neighbour_and_a_limit(void **state)
 {
@@ -1105,6 +1120,7 @@ int main(void)
 		cmocka_unit_test(test_a_leak_below_a_limit),
 		cmocka_unit_test(test_a_leak_beside_pools),
 		cmocka_unit_test(test_a_little_smaller_batch_beside_a_neighbour),
+		cmocka_unit_test(test_what_gets_larger_beside_pieces),
 		cmocka_unit_test(test_a_neighbour_and_a_limit),
 		cmocka_unit_test(test_figures_at_the_edge),
 		cmocka_unit_test(test_the_report_is_short),
