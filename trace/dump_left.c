@@ -42,6 +42,12 @@ struct line {
 	bool leaks;
 };
 
+/* What the heap has grown by in the steps and, beside those before them, in the newest. */
+struct rise {
+	uint64_t grown;
+	int64_t late;
+};
+
 struct search {
 	const struct dump *d;
 	const struct dump_steps *steps;
@@ -97,9 +103,9 @@ static size_t late_of(const struct search *s, size_t parts)
 }
 
 /* What the heap has grown by in these steps: from the first event, or the first mark, to the last mark or, since a
- * history may begin in the middle of a step, from the least of the first half to that of the second. `late`: from the
- * steps before the newest to these. Errors: HOST_MEMORY. */
-static trz_status look_at_events(struct search *s, size_t event, uint64_t *grown, int64_t *late)
+ * history may begin in the middle of a step, from the least of the first half to that of the second. Errors:
+ * HOST_MEMORY. */
+static trz_status look_at_events(struct search *s, size_t event, struct rise *rise)
 {
 	int64_t now = 0, low[2] = { 0, INT64_MAX };  /* beside what was live at first */
 	int64_t newest[2] = { INT64_MAX, INT64_MAX }, marked = 0;
@@ -119,13 +125,12 @@ static trz_status look_at_events(struct search *s, size_t event, uint64_t *grown
 		least = &newest[i >= late_of(s, 1)];
 		*least = i >= late_of(s, 2) && now < *least ? now : *least;
 	}
-	*late = late_steps(s) ? newest[1] - newest[0] : 0;
-	*grown = 0;
+	*rise = (struct rise){ .late = late_steps(s) ? newest[1] - newest[0] : 0 };
 	if (s->steps->count <= STEPS_LEAST)
 		return status;
 	int64_t rises[] = { now, now - marked, low[1] - low[0] };
 	for (size_t i = 0; i < sizeof rises / sizeof *rises; i++)
-		*grown = rises[i] > (int64_t)*grown ? (uint64_t)rises[i] : *grown;
+		rise->grown = rises[i] > (int64_t)rise->grown ? (uint64_t)rises[i] : rise->grown;
 	return status;
 }
 
@@ -238,15 +243,9 @@ static trz_status tell_all(const struct search *s, const struct dump_moment *m, 
 	return status;
 }
 
-/* A cache that has been full for a while makes the heap no larger. */
-static bool goes_on(const struct search *s, int64_t late, uint64_t left)
-{
-	return late_steps(s) == 0 || late >= (int64_t)(left / 2);
-}
-
-/* What was freed in the history of older blocks, of sizes in the range of what leaks: a queue frees as much as it
+/* What was freed from `first` on of older blocks, of sizes in the range of what leaks: a queue frees as much as it
  * takes. Errors: HOST_MEMORY. */
-static trz_status sum_old_freed(const struct search *s, size_t event, uint64_t *bytes)
+static trz_status sum_old_freed(const struct search *s, size_t first, size_t event, uint64_t *bytes)
 {
 	struct trace_map made = { 0 };
 	uint64_t least = UINT64_MAX, most = 0;
@@ -255,7 +254,7 @@ static trz_status sum_old_freed(const struct search *s, size_t event, uint64_t *
 		least = s->lines[i].leaks ? min_u64(least, s->lines[i].least) : least;
 		most = s->lines[i].leaks ? max_u64(most, s->lines[i].most) : most;
 	}
-	for (size_t i = begin_of(s); i < event && status == TRZ_OK; i++) {
+	for (size_t i = first; i < event && status == TRZ_OK; i++) {
 		const struct dump_event *e = &s->d->events[i];
 		uint32_t at;
 		if (e->action == DUMP_ALLOC)
@@ -267,25 +266,43 @@ static trz_status sum_old_freed(const struct search *s, size_t event, uint64_t *
 	return status;
 }
 
-/* Whether what lines have left is more than what they have let go. With one mark the heap's level tells nothing: it is
- * not known at the same moment of another step. Errors: HOST_MEMORY. */
-static trz_status look_for_rise(const struct search *s, size_t event, uint64_t grown, uint64_t left, uint64_t count,
-                                bool *rises)
+/* Whether lines let go less than half of what they leave, from `first` on. Errors: HOST_MEMORY. */
+static trz_status keeps(const struct search *s, size_t first, size_t event, uint64_t left, bool *kept)
 {
 	uint64_t freed = 0;
-	trz_status status = TRZ_OK;
-	*rises = grown >= left / 2;
-	if (s->steps->count > STEPS_LEAST || left == 0)
-		return status;
-	status = sum_old_freed(s, event, &freed);
-	*rises = count >= VARIABLES && freed <= left / 2;
+	trz_status status = sum_old_freed(s, first, event, &freed);
+	*kept = freed <= left / 2;
 	return status;
 }
 
-static trz_status judge(const struct search *s, size_t event, uint64_t grown, int64_t late, const struct dump_moment *m,
+/* Whether what lines have left is more than what they have let go. With one mark the heap's level tells nothing: it is
+ * not known at the same moment of another step. A cache that has been full for a while neither makes the heap larger in
+ * the newest steps, nor does it let go less than it takes. Errors: HOST_MEMORY. */
+static trz_status look_for_rise(const struct search *s, size_t event, const struct rise *rise, const struct line *all,
+                                bool *rises)
+{
+	if (s->steps->count <= STEPS_LEAST && all->count >= VARIABLES)
+		return keeps(s, begin_of(s), event, left_of(all), rises);
+	*rises = s->steps->count > STEPS_LEAST && rise->grown >= left_of(all) / 2;
+	if (!*rises || late_steps(s) == 0 || rise->late >= (int64_t)(all->late / 2))
+		return TRZ_OK;
+	return keeps(s, late_of(s, 1), event, all->late, rises);
+}
+
+/* Adds a line to the sums of all. */
+static void add_line(struct line *all, const struct line *line)
+{
+	all->left[0] += line->left[0];
+	all->left[1] += line->left[1];
+	all->late += line->late;
+	all->held += line->held;
+	all->count += line->count;
+}
+
+static trz_status judge(const struct search *s, size_t event, const struct rise *rise, const struct dump_moment *m,
                         struct evidence *e)
 {
-	uint64_t left = 0, held = 0, left_late = 0, count = 0;
+	struct line all = { 0 };
 	bool rises = false;
 	size_t newest = s->steps->at[s->steps->count - 2];
 	trz_status status = TRZ_OK;
@@ -296,14 +313,12 @@ static trz_status judge(const struct search *s, size_t event, uint64_t grown, in
 		if (line->leaks)
 			status = dump_is_needed(s->d, m, line->mix.stack, newest, end_of(s), &needed);
 		line->leaks &= !needed;
-		left += line->leaks ? left_of(line) : 0;
-		left_late += line->leaks ? line->late : 0;
-		held += line->leaks ? line->held : 0;
-		count += line->leaks ? line->count : 0;
+		if (line->leaks)
+			add_line(&all, line);
 	}
 	if (status == TRZ_OK)
-		status = look_for_rise(s, event, grown, left, count, &rises);
-	if (status != TRZ_OK || held < e->allocated / TOGETHER || !rises || !goes_on(s, late, left_late))
+		status = look_for_rise(s, event, rise, &all, &rises);
+	if (status != TRZ_OK || all.held < e->allocated / TOGETHER || !rises)
 		return status;
 	return tell_all(s, m, e);
 }
@@ -343,16 +358,15 @@ static trz_status count_alike(struct search *s, const struct dump_moment *m)
 
 static trz_status search(struct search *s, size_t event, const struct dump_moment *m, struct evidence *e)
 {
-	uint64_t grown = 0;
-	int64_t late = 0;
+	struct rise rise;
 	s->lines = calloc(s->d->frame_count + 1, sizeof *s->lines);
-	trz_status status = s->lines ? look_at_events(s, event, &grown, &late) : TRZ_ERROR_HOST_MEMORY;
+	trz_status status = s->lines ? look_at_events(s, event, &rise) : TRZ_ERROR_HOST_MEMORY;
 	if (status == TRZ_OK) {
 		look_at_blocks(s, m);
 		status = count_alike(s, m);
 	}
 	if (status == TRZ_OK)
-		status = judge(s, event, grown, late, m, e);
+		status = judge(s, event, &rise, m, e);
 	free(s->lines);
 	map_free(&s->made);
 	return status;

@@ -1305,6 +1305,23 @@ class Loops(Case):
             if verdict == "leak":
                 self.assertEqual(got["growth"][0]["site"], "u/train.py:44 validate")
 
+    def test_a_leak_of_every_so_many_steps_the_last_of_them_too(self):
+        """The heap is no larger in the newest steps than in those before them, until the last one adds."""
+        for bounded, verdict in ((False, "leak"), (True, "full")):
+            s, at, blocks = Snapshot(), BASE + 100 * GIB, [(10, "a", KEPT)] * 200
+            for step in range(20):
+                s.passes(64, at, FORWARD)
+                if step in (3, 9, 15, 19):
+                    s.event("alloc", 10, addr=s.at + len(blocks) * 10 * MIB, frames=KEPT)
+                    blocks.append((10, "a", KEPT))
+                    for action in ("free_requested", "free_completed") if bounded and step > 3 else ():
+                        s.event(action, 10, addr=at + step * GIB)
+                s.step_ends()
+            s.event("alloc", 1, addr=at, frames=FORWARD)
+            s.segment(*blocks, (100, "a", TRAIN), (1, "a", FORWARD))
+            s.oom(64, 10)
+            self.expect(s, verdict, 54)
+
     def test_what_an_unfinished_step_holds(self):
         """It accumulates ever more small batches. That the line has left one block before, such as a workspace of
         cuBLAS, is no leak of every so many steps."""
