@@ -373,7 +373,8 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 		snprintf(text, room, "a batch or sequence smaller by %.0f %%%s",
 		         100.0 * (double)r->bytes / (double)scaling + 0.5, lasts);
 	else
-		snprintf(text, room, "a batch or sequence that needs this much less");
+		snprintf(text, room, "a batch%s that needs this much less",
+		         w->e->category == CATEGORY_UNKNOWN ? ", sequence or buffer" : " or sequence");
 }
 
 static void say_remedy(struct writer *w)

@@ -924,6 +924,16 @@ static void test_the_report_is_short(void **state)
 	assert_text(page->text, "in 10 steps (8 to 13), 10 minutes");
 }
 
+/* A program without a model may ask for a buffer. */
+static void test_the_third_line_names_a_buffer(void **state)
+{
+	(void)state;
+	ask(3, 24, 2, 22, 22);
+	e.categories[CATEGORY_ACTIVATIONS] = 0;
+	verdict_find(&e, &v);
+	assert_text(print_report()->text, "\nremedy: a batch, sequence or buffer that needs this much less: 1.00 GiB");
+}
+
 /* The third line names both, and the leak's line, which the second does not. */
 static void test_the_third_line_names_a_leak(void **state)
 {
@@ -1124,6 +1134,7 @@ int main(void)
 		cmocka_unit_test(test_a_neighbour_and_a_limit),
 		cmocka_unit_test(test_figures_at_the_edge),
 		cmocka_unit_test(test_the_report_is_short),
+		cmocka_unit_test(test_the_third_line_names_a_buffer),
 		cmocka_unit_test(test_the_third_line_names_a_leak),
 		cmocka_unit_test(test_rungs_in_vain_have_one_line),
 		cmocka_unit_test(test_the_report_has_decimal_points),
