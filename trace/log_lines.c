@@ -195,12 +195,13 @@ static const char *inner_line(const char *at, const char *end)
 /* A line without a prefix has the writer of the one before it, and so has a line within a line. */
 static trz_status split(struct log_lines *log, const char *text, size_t size)
 {
-	const char *end = text + size;
+	const char *end = text + size, *line_end = text;
 	struct log_writer writer = { -1, -1, -1 };
 	bool inside = false;
 	learn_names(log, text, size);
 	for (const char *at = text, *stop; at < end; at = stop + !inside) {
-		const char *newline = memchr(at, '\n', (size_t)(end - at)), *line_end = newline ? newline : end;
+		const char *newline = inside ? line_end : memchr(at, '\n', (size_t)(end - at));
+		line_end = newline ? newline : end;
 		struct log_writer told = { -1, -1, -1 };
 		const char *begin = inside ? at : find_writer(log, at, line_end, &told);
 		bool bare = told.rank < 0 && told.process < 0 && told.name < 0 && begin == at;

@@ -66,6 +66,14 @@ class Texts(unittest.TestCase):
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertIn("573.44 MiB short", run.stdout)
 
+    def test_errors_that_a_logger_wrote_in_one_line(self):
+        """JSON on one line, as of a service that has run for days: its parts are not searched for their end again."""
+        error = (TEXTS / "log-traceback.txt").read_text()
+        run = explain("-", "--json", "-", input=json.dumps([{"error": error}] * 40000))
+        self.assertEqual(run.returncode, 0, run.stderr)
+        got, alone = json.loads(run.stdout), json.loads(explain("-", "--json", "-", input=error).stdout)
+        self.assertEqual((got["requested_bytes"], got["verdict"]), (alone["requested_bytes"], alone["verdict"]))
+
     def test_one_of_many_writers(self):
         """However many wrote before it, and between its lines."""
         error = (TEXTS / "log-traceback.txt").read_text().splitlines()
