@@ -357,15 +357,39 @@ cuda_result cuLibraryGetKernel(void **kernel, void *library, const char *name)
 	return cuModuleGetFunction(kernel, library, name);
 }
 
-cuda_result cuLibraryGetKernelCount(unsigned *count, void *library)
+cuda_result cuModuleGetFunctionCount(unsigned *count, void *module)
 {
-	struct look_module *m = library;
+	struct look_module *m = module;
 	struct fatbin_image image;
-	LOOK_ENTER(cuLibraryGetKernelCount);
-	LOOK_NEED(count && library, INVALID_VALUE);
+	LOOK_ENTER(cuModuleGetFunctionCount);
+	LOOK_NEED(count && module, INVALID_VALUE);
 	LOOK_NEED(fatbin_of(m) && fatbin_image(m->fatbin, &image) == TRZ_OK, INVALID_IMAGE);
 	*count = (unsigned)image.kernel_count;
 	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuLibraryGetKernelCount(unsigned *count, void *library)
+{
+	return cuModuleGetFunctionCount(count, library);
+}
+
+/* The first `room` functions. */
+cuda_result cuModuleEnumerateFunctions(void **functions, unsigned room, void *module)
+{
+	struct look_module *m = module;
+	struct fatbin_image image;
+	LOOK_ENTER(cuModuleEnumerateFunctions);
+	LOOK_NEED(functions && module, INVALID_VALUE);
+	LOOK_NEED(fatbin_of(m) && fatbin_image(m->fatbin, &image) == TRZ_OK, INVALID_IMAGE);
+	cuda_result result = TRZ_CUDA_SUCCESS;
+	for (size_t i = 0; i < room && i < image.kernel_count && result == TRZ_CUDA_SUCCESS; i++)
+		result = cuModuleGetFunction(&functions[i], module, image.kernels[i].name);
+	return result;
+}
+
+cuda_result cuLibraryEnumerateKernels(void **kernels, unsigned room, void *library)
+{
+	return cuModuleEnumerateFunctions(kernels, room, library);
 }
 
 cuda_result cuKernelGetFunction(void **function, void *kernel)
@@ -415,6 +439,21 @@ cuda_result cuFuncGetParamInfo(void *function, size_t index, size_t *offset, siz
 	if (size)
 		*size = k->params.list[index].size;
 	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuFuncGetParamCount(void *function, size_t *count)
+{
+	LOOK_ENTER(cuFuncGetParamCount);
+	LOOK_NEED(function && count, INVALID_VALUE);
+	const struct fatbin_kernel *k = kernel_of(function);
+	LOOK_NEED(k && !k->no_params, INVALID_VALUE);
+	*count = k->params.count;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuKernelGetParamCount(void *kernel, size_t *count)
+{
+	return cuFuncGetParamCount(kernel, count);
 }
 
 cuda_result cuKernelGetParamInfo(void *kernel, size_t index, size_t *offset, size_t *size)

@@ -210,6 +210,9 @@ typedef void cuda_function(void *);
 	X(cuLibraryGetGlobal, cuLibraryGetGlobal, 12000, (cuda_addr *, size_t *, void *, const char *))         \
 	X(cuLibraryGetManaged, cuLibraryGetManaged, 12000, (cuda_addr *, size_t *, void *, const char *))       \
 	X(cuLibraryGetKernelCount, cuLibraryGetKernelCount, 12040, (unsigned *, void *))                        \
+	X(cuLibraryEnumerateKernels, cuLibraryEnumerateKernels, 12040, (void **, unsigned, void *))             \
+	X(cuModuleGetFunctionCount, cuModuleGetFunctionCount, 12040, (unsigned *, void *))                      \
+	X(cuModuleEnumerateFunctions, cuModuleEnumerateFunctions, 12040, (void **, unsigned, void *))           \
 	X(cuKernelGetLibrary, cuKernelGetLibrary, 12050, (void **, void *))                                     \
 	X(cuModuleGetFunction, cuModuleGetFunction, 2000, (void **, void *, const char *))                      \
 	X(cuLibraryLoadData, cuLibraryLoadData, 12000,                                                          \
@@ -231,6 +234,7 @@ typedef void cuda_function(void *);
 	X(cuKernelSetAttribute, cuKernelSetAttribute, 12000, (int, int, void *, cuda_device))                   \
 	X(cuKernelSetCacheConfig, cuKernelSetCacheConfig, 12000, (void *, int, cuda_device))                    \
 	X(cuKernelGetParamInfo, cuKernelGetParamInfo, 12040, (void *, size_t, size_t *, size_t *))              \
+	X(cuKernelGetParamCount, cuKernelGetParamCount, 13020, (void *, size_t *))                              \
 	X(cuFuncGetName, cuFuncGetName, 12030, (const char **, void *))                                         \
 	X(cuFuncGetModule, cuFuncGetModule, 11000, (void **, void *))                                           \
 	X(cuFuncGetAttribute, cuFuncGetAttribute, 2020, (int *, int, void *))                                   \
@@ -246,6 +250,7 @@ typedef void cuda_function(void *);
 	X(cuLaunchGrid, cuLaunchGrid, 2000, (void *, int, int))                                                \
 	X(cuLaunchGridAsync, cuLaunchGridAsync, 2000, (void *, int, int, void *))                              \
 	X(cuFuncGetParamInfo, cuFuncGetParamInfo, 12040, (void *, size_t, size_t *, size_t *))                  \
+	X(cuFuncGetParamCount, cuFuncGetParamCount, 13020, (void *, size_t *))                                  \
 	X(cuFuncLoad, cuFuncLoad, 12040, (void *))                                                              \
 	X(cuFuncIsLoaded, cuFuncIsLoaded, 12040, (int *, void *))                                               \
 	X(cuLaunchKernel, cuLaunchKernel, 4000,                                                                 \

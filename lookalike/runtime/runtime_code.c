@@ -457,6 +457,18 @@ cuda_error cudaLibraryGetKernelCount(unsigned *count, void *library)
 	return rt_result(cuLibraryGetKernelCount(count, library));
 }
 
+cuda_error cudaLibraryEnumerateKernels(void **kernels, unsigned room, void *library)
+{
+	unsigned count = 0;
+	RT_ENTER(cudaLibraryEnumerateKernels);
+	int result = cuLibraryEnumerateKernels(kernels, room, library);
+	if (result == RT_SUCCESS)
+		result = cuLibraryGetKernelCount(&count, library);
+	for (unsigned i = 0; result == RT_SUCCESS && i < room && i < count; i++)
+		enter((struct code_entry){.symbol = kernels[i], .made = kernels[i]});
+	return rt_result(result);
+}
+
 cuda_error cudaLibraryGetGlobal(void **address, size_t *size, void *library, const char *name)
 {
 	cuda_addr found = 0;

@@ -180,6 +180,7 @@ typedef void rt_host_function(void *);
 	X(cudaLibraryUnload, (void *))                                                                          \
 	X(cudaLibraryGetKernel, (void **, void *, const char *))                                                \
 	X(cudaLibraryGetKernelCount, (unsigned *, void *))                                                      \
+	X(cudaLibraryEnumerateKernels, (void **, unsigned, void *))                                             \
 	X(cudaLibraryGetGlobal, (void **, size_t *, void *, const char *))                                      \
 	X(cudaLibraryGetManaged, (void **, size_t *, void *, const char *))                                     \
 	LOOKALIKE_RUNTIME_ARRAYS(X)                                                                             \

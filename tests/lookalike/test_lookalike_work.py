@@ -465,6 +465,33 @@ must(driver.cuLinkDestroy(state))
 must(runtime.cudaDeviceSynchronize())
 """)
 
+    def test_kernels_of_a_library_without_their_names(self):
+        """DeepGEMM compiles code of one kernel, and takes what there is."""
+        succeed(self, """
+CODE = PTX + PTX[PTX.index(b".visible"):].replace(b"touch_it", b"another")
+CODE = CODE.replace(b"\\0", b"") + b"\\0"
+library, count, size, name = c_void_p(), ctypes.c_uint(), c_size_t(), c_char_p()
+must(driver.cuLibraryLoadData(byref(library), CODE, None, None, 0, None, None, 0))
+must(driver.cuLibraryGetKernelCount(byref(count), library))
+assert count.value == 2, count.value
+one, found, p, again = (c_void_p * 3)(), (c_void_p * 3)(), malloc(4096), c_void_p()
+must(driver.cuLibraryEnumerateKernels(one, 1, library))
+must(driver.cuModuleEnumerateFunctions(found, 3, library))
+assert one[0] == found[0] and not one[1] and found[1] and not found[2]
+names = set()
+for i in range(2):
+    must(driver.cuKernelGetName(byref(name), c_void_p(found[i])))
+    must(driver.cuKernelGetParamCount(c_void_p(found[i]), byref(size)))
+    must(driver.cuLibraryGetKernel(byref(again), library, name))
+    must(launch(c_void_p(found[i]), p))
+    assert size.value == 1 and again.value == found[i]
+    names.add(name.value)
+assert names == {b"touch_it", b"another"}, names
+must(runtime.cudaLibraryEnumerateKernels(one, 3, library))
+assert list(one) == list(found)
+assert driver.cuLibraryEnumerateKernels(None, 1, library) == 1
+""")
+
     def test_launches_as_before_cuda_4(self):
         done = run("""
 f, stream, a = kernel(), new_stream(), malloc(4096)
