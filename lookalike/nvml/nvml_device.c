@@ -35,14 +35,10 @@ static bool is_device(nvml_device handle)
 	return device >= 0 && device < trz_lookalike_open();
 }
 
-/* Begins every function that is about a device. */
-#define NVML_NEED_DEVICE(handle)             \
-	do {                                     \
-		if (!started)                        \
-			return NVML_UNINITIALIZED;       \
-		if (!is_device(handle))              \
-			return NVML_INVALID_ARGUMENT;    \
-	} while (0)
+int trz_nvml_device_fault(nvml_device device)
+{
+	return !started ? NVML_UNINITIALIZED : is_device(device) ? NVML_SUCCESS : NVML_INVALID_ARGUMENT;
+}
 
 /* ---- the library ------------------------------------------------------------ */
 
@@ -263,6 +259,22 @@ int nvmlDeviceGetPciInfo_v3(nvml_device device, struct nvml_pci *pci)
 	return NVML_SUCCESS;
 }
 
+int nvmlDeviceGetPciInfo_v2(nvml_device device, struct nvml_pci_v2 *pci)
+{
+	struct nvml_pci newer;
+	int result = nvmlDeviceGetPciInfo_v3(device, &newer);
+	if (result != NVML_SUCCESS)
+		return result;
+	*pci = (struct nvml_pci_v2){.bus = newer.bus};
+	memcpy(pci->legacy_id, newer.legacy_id, sizeof pci->legacy_id);
+	return NVML_SUCCESS;
+}
+
+int nvmlDeviceGetPciInfo(nvml_device device, struct nvml_pci_v2 *pci)
+{
+	return nvmlDeviceGetPciInfo_v2(device, pci);
+}
+
 int nvmlDeviceGetCudaComputeCapability(nvml_device device, int *major, int *minor)
 {
 	NVML_NEED_DEVICE(device);
@@ -369,14 +381,6 @@ int nvmlDeviceGetComputeRunningProcesses(nvml_device device, unsigned *count, st
 		return result != NVML_SUCCESS ? result : all ? NVML_INSUFFICIENT_SIZE : NVML_SUCCESS;
 	for (unsigned i = 0; i < all; i++)
 		processes[i] = (struct nvml_process_v1){found[i].pid, found[i].bytes};
-	return NVML_SUCCESS;
-}
-
-int nvmlDeviceGetGraphicsRunningProcesses_v3(nvml_device device, unsigned *count, struct nvml_process *processes)
-{
-	NVML_NEED_DEVICE(device);
-	(void)processes;
-	*count = 0;
 	return NVML_SUCCESS;
 }
 

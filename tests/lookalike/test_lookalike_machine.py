@@ -300,6 +300,44 @@ assert (memory.total, memory.used) == (1 << 30, 202 * MIB)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stdout.strip(), str([200 << 20, 300 << 20]))
 
+    def test_what_monitors_ask(self):
+        """nvitop, gpustat and others: numbers of an idle device, or that it does not tell; no missing function."""
+        succeed(self, NVML + """
+first, second, wide = ctypes.c_uint(7), ctypes.c_uint(7), c_uint64(7)
+for name, wanted in (("Architecture", 9), ("Brand", 14), ("ComputeMode", 0), ("PersistenceMode", 1),
+                     ("PerformanceState", 0), ("DisplayActive", 0), ("NumFans", 0), ("MemoryBusWidth", 5120)):
+    must(getattr(nvml, f"nvmlDeviceGet{name}")(device, byref(first)))
+    assert first.value == wanted, (name, first.value)
+for name, wanted in (("EncoderUtilization", 0), ("DecoderUtilization", 0), ("MigMode", 0), ("EccMode", 1)):
+    must(getattr(nvml, f"nvmlDeviceGet{name}")(device, byref(first), byref(second)))
+    assert first.value == wanted, name
+must(nvml.nvmlDeviceGetTotalEnergyConsumption(device, byref(wide)))
+assert wide.value == 0
+must(nvml.nvmlDeviceGetTotalEccErrors(device, 1, 0, byref(wide)))
+must(nvml.nvmlDeviceGetClockInfo(device, 2, byref(first)))
+must(nvml.nvmlDeviceGetMaxClockInfo(device, 2, byref(second)))
+assert first.value == second.value > 0
+for name in ("FanSpeed", "PowerManagementLimit", "EnforcedPowerLimit", "BAR1MemoryInfo", "Serial", "Attributes_v2"):
+    assert getattr(nvml, f"nvmlDeviceGet{name}")(device, byref(wide)) == 3, name
+    assert getattr(nvml, f"nvmlDeviceGet{name}")(None, byref(wide)) == 2, name
+class Field(ctypes.Structure):
+    _fields_ = [("id", ctypes.c_uint), ("scope", ctypes.c_uint), ("time", c_uint64), ("latency", c_uint64),
+                ("type", c_int), ("result", c_int), ("value", c_uint64)]
+fields = (Field * 2)()
+must(nvml.nvmlDeviceGetFieldValues(device, 2, fields))
+assert [field.result for field in fields] == [3, 3]
+words = (ctypes.c_ulong * 16)()
+must(nvml.nvmlDeviceGetCpuAffinity(device, 16, words))
+found = {i for i in range(16 * 64) if words[i // 64] >> i % 64 & 1}
+assert found == os.sched_getaffinity(0), found
+must(nvml.nvmlDeviceGetMPSComputeRunningProcesses_v3(device, byref(first), None))
+must(nvml.nvmlDeviceGetGraphicsRunningProcesses_v2(device, byref(first), None))
+assert first.value == 0
+pci = ctypes.create_string_buffer(b"x" * 64, 64)
+must(nvml.nvmlDeviceGetPciInfo(device, pci))
+assert pci.raw.startswith(b"0000:01:00.0\\0") and pci.raw[52:] == b"x" * 12
+""", device="h100")
+
     def test_memory_and_events_by_ipc_handles(self):
         handle = """
 class Handle(ctypes.Structure):
