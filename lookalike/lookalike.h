@@ -32,6 +32,9 @@ LOOKALIKE_API bool trz_lookalike_sends_objects(bool sends);
  * the kernel's parameters are first needed. NULL: no memory. Neither name nor image is copied. */
 LOOKALIKE_API void *trz_lookalike_function(const void *image, const char *name);
 
+/* Whether this is a handle of the driver's, of a function or a kernel. */
+LOOKALIKE_API bool trz_lookalike_is_function(const void *handle);
+
 /* Whether a launch keeps to the limits that all devices share. If not, the driver's error is that for any wrong value;
  * the runtime has an error of its own. */
 LOOKALIKE_API int trz_lookalike_shape_fits(const unsigned grid[3], const unsigned block[3]);

@@ -37,7 +37,7 @@ struct look_module {
 
 /* Lives as long as the process, since graphs name it. */
 struct look_function {
-	SLIST_ENTRY(look_function) link;
+	SLIST_ENTRY(look_function) link, all;
 	struct look_module *module;
 	const char *name;
 	const struct fatbin_kernel *kernel;  /* NULL while `resolved`: the code does not describe it */
@@ -50,6 +50,7 @@ struct look_function {
 
 static pthread_mutex_t code_lock = PTHREAD_MUTEX_INITIALIZER;
 static SLIST_HEAD(, look_module) registered;
+static SLIST_HEAD(, look_function) all_functions;
 
 /* ---- modules ------------------------------------------------------------ */
 
@@ -265,6 +266,7 @@ cuda_result cuLibraryGetManaged(cuda_addr *address, size_t *size, void *library,
 
 /* ---- functions ------------------------------------------------------------ */
 
+/* With the lock. */
 static struct look_function *new_function(struct look_module *m, const char *name)
 {
 	struct look_function *f = calloc(1, sizeof *f);
@@ -272,6 +274,18 @@ static struct look_function *new_function(struct look_module *m, const char *nam
 		return NULL;
 	f->module = m;
 	f->name = name;
+	SLIST_INSERT_HEAD(&all_functions, f, all);
+	return f;
+}
+
+bool trz_lookalike_is_function(const void *handle)
+{
+	const struct look_function *f;
+	pthread_mutex_lock(&code_lock);
+	SLIST_FOREACH(f, &all_functions, all)
+		if (f == handle)
+			break;
+	pthread_mutex_unlock(&code_lock);
 	return f;
 }
 

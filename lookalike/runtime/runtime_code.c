@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The program's code: registration by nvcc's start-up code, launches, and queries about kernels. A program names
- * a kernel by the address of a host function, or by the handle that it was given for it.
+ * a kernel by the address of a host function, or by the handle that it was given for it, here or by the driver.
  */
 #include "runtime_lookalike.h"
 
@@ -73,8 +73,11 @@ static bool find(const void *symbol, struct code_entry *out)
 void *rt_function(const void *symbol)
 {
 	struct code_entry e;
-	if (!find(symbol, &e))
+	bool is_handle = !find(symbol, &e);
+	if (is_handle && !trz_lookalike_is_function(symbol))
 		return NULL;
+	if (is_handle)
+		enter(e = (struct code_entry){.symbol = symbol, .made = (void *)symbol});
 	if (!e.made && (e.made = trz_lookalike_function(e.image, e.name)))
 		enter(e);
 	return e.made;
@@ -272,10 +275,7 @@ cuda_error __cudaGetKernel(void **kernel, const void *symbol)
 	if (!kernel)
 		return rt_result(RT_INVALID_VALUE);
 	*kernel = rt_function(symbol);
-	if (!*kernel)
-		return rt_result(RT_INVALID_FUNCTION);
-	enter((struct code_entry){.symbol = *kernel, .made = *kernel});
-	return RT_SUCCESS;
+	return *kernel ? RT_SUCCESS : rt_result(RT_INVALID_FUNCTION);
 }
 
 cuda_error __cudaLaunchKernel(void *kernel, struct rt_dim3 grid, struct rt_dim3 block, void **arguments, size_t shared,
@@ -445,10 +445,7 @@ cuda_error cudaLibraryUnload(void *library)
 cuda_error cudaLibraryGetKernel(void **kernel, void *library, const char *name)
 {
 	RT_ENTER(cudaLibraryGetKernel);
-	int result = cuLibraryGetKernel(kernel, library, name);
-	if (result == RT_SUCCESS)
-		enter((struct code_entry){.symbol = *kernel, .made = *kernel});
-	return rt_result(result);
+	return rt_result(cuLibraryGetKernel(kernel, library, name));
 }
 
 cuda_error cudaLibraryGetKernelCount(unsigned *count, void *library)
@@ -459,14 +456,8 @@ cuda_error cudaLibraryGetKernelCount(unsigned *count, void *library)
 
 cuda_error cudaLibraryEnumerateKernels(void **kernels, unsigned room, void *library)
 {
-	unsigned count = 0;
 	RT_ENTER(cudaLibraryEnumerateKernels);
-	int result = cuLibraryEnumerateKernels(kernels, room, library);
-	if (result == RT_SUCCESS)
-		result = cuLibraryGetKernelCount(&count, library);
-	for (unsigned i = 0; result == RT_SUCCESS && i < room && i < count; i++)
-		enter((struct code_entry){.symbol = kernels[i], .made = kernels[i]});
-	return rt_result(result);
+	return rt_result(cuLibraryEnumerateKernels(kernels, room, library));
 }
 
 cuda_error cudaLibraryGetGlobal(void **address, size_t *size, void *library, const char *name)

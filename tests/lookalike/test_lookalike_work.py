@@ -489,6 +489,15 @@ for i in range(2):
 assert names == {b"touch_it", b"another"}, names
 must(runtime.cudaLibraryEnumerateKernels(one, 3, library))
 assert list(one) == list(found)
+
+# The runtime takes the driver's kernels.
+class Dim(ctypes.Structure):
+    _fields_ = [("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint)]
+value = c_uint64(p)
+arguments = (c_void_p * 1)(ctypes.addressof(value))
+must(runtime.cudaFuncSetAttribute(c_void_p(found[0]), 8, 65536))
+must(runtime.cudaLaunchKernel(c_void_p(found[0]), Dim(1, 1, 1), Dim(32, 1, 1), arguments, c_size_t(65536), None))
+assert runtime.cudaFuncSetAttribute(c_void_p(p), 8, 65536) == 98
 assert driver.cuLibraryEnumerateKernels(None, 1, library) == 1
 """)
 
