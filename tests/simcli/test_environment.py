@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What the set-up of PyTorch for the simulated device does with a folder that is not empty, and with CUDA's headers."""
+import contextlib
+import io
+import json
 import os
 import shutil
 import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(os.environ["TRZ_SOURCE_DIR"]) / "python"))
 from terrazzo.sim import environment  # noqa: E402
@@ -32,6 +36,24 @@ class Folders(unittest.TestCase):
         for folder, words in ((file, "is not a folder"), (full, "is neither empty nor a virtual environment")):
             with self.assertRaisesRegex(environment.Failure, words):
                 self.made(folder).create()
+
+    def warnings(self):
+        """What two processes of one run say."""
+        said = io.StringIO()
+        with mock.patch.dict(os.environ), contextlib.redirect_stderr(said):
+            environment.warn_of_old_standins(self.folder)
+            environment.warn_of_old_standins(self.folder)
+        return said.getvalue().splitlines()
+
+    def test_who_uses_an_environment_of_another_terrazzo_is_told_once(self):
+        self.assertEqual(self.warnings(), [])  # not one of ours
+        mark = self.folder / environment.MARK
+        for standins in {}, {"standins": "others"}:
+            mark.write_text(json.dumps(standins))
+            said, = self.warnings()
+            self.assertIn(f"terrazzo sim --setup {self.folder}", said)
+        mark.write_text(json.dumps({"standins": environment.digest_sources()}))
+        self.assertEqual(self.warnings(), [])
 
     def test_headers_are_those_that_pytorch_requires(self):
         (self.folder / "torch-9.dist-info").mkdir()

@@ -11,6 +11,7 @@ import unittest
 from pathlib import Path
 
 SOURCE = Path(os.environ["TRZ_SOURCE_DIR"])
+SOURCES = SOURCE / "lookalike" / "standin"
 LIBRARIES = Path(os.environ["TRZ_BUILD_DIR"]) / "lib" / "sim"
 CC = os.environ.get("CC") or shutil.which("cc") or "gcc"
 
@@ -42,7 +43,7 @@ class Standins(unittest.TestCase):
         (cls.root / "torch-9.dist-info" / "METADATA").write_text("Requires-Dist: nvidia-nccl-cu13==2.30.7\n")
         cls.make_user()
         cls.make_extension()
-        cls.where, cls.made = standins.make(cls.torch, LIBRARIES, cc=CC)
+        cls.where, cls.made = standins.make(cls.torch, LIBRARIES, SOURCES, cc=CC)
 
     @classmethod
     def make_extension(cls):
@@ -101,13 +102,13 @@ class Standins(unittest.TestCase):
 
     def test_a_program_gets_those_that_it_needs(self):
         folder = self.root / "of-program"
-        made = standins.make_for_program(self.torch / "lib" / "libtorch_cuda.so", LIBRARIES, folder, cc=CC)
+        made = standins.make_for_program(self.torch / "lib" / "libtorch_cuda.so", LIBRARIES, folder, SOURCES, cc=CC)
         self.assertEqual(made, dict(self.made, **{"libcublas.so.13": 6}))
         self.assertTrue((folder / "libcudart.so.13").exists())
         with self.assertRaisesRegex(standins.Failure, "no such file"):
-            standins.make_for_program(self.root / "nothing", LIBRARIES, folder, cc=CC)
+            standins.make_for_program(self.root / "nothing", LIBRARIES, folder, SOURCES, cc=CC)
         with self.assertRaisesRegex(standins.Failure, "needs no library"):
-            standins.make_for_program(folder / "libcuda.so.1", LIBRARIES, folder, cc=CC)
+            standins.make_for_program(folder / "libcuda.so.1", LIBRARIES, folder, SOURCES, cc=CC)
 
     def test_a_program_gets_those_that_it_opens(self):
         folder, program = self.root / "of-opener", self.root / "opener.so"
@@ -115,20 +116,20 @@ class Standins(unittest.TestCase):
         source.write_text('const char *names[] = {"cublasCreate_v2", "cublasLtMatmul", "cudnnCreate", "no cublasAny"};')
         self.compile(source, "-o", program)
         names = ("libcublas.so.12", "libcublasLt.so.12", "libcudnn.so.9", "libcudart.so.12")
-        made = standins.make_for_program(program, LIBRARIES, folder, cc=CC, opened=names)
+        made = standins.make_for_program(program, LIBRARIES, folder, SOURCES, cc=CC, opened=names)
         self.assertEqual(made, {"libcublas.so.12": 1, "libcublasLt.so.12": 1, "libcudnn.so.9": 1})
         self.assertTrue((folder / "libcudart.so.12").exists())
         cudnn = ctypes.CDLL(str(folder / "libcudnn.so.9"))
         self.assertTrue(cudnn.cudnnCreate)
         with self.assertRaisesRegex(standins.Failure, "libfoo.so.1: terrazzo has no stand-in"):
-            standins.make_for_program(program, LIBRARIES, folder, cc=CC, opened=["libfoo.so.1"])
+            standins.make_for_program(program, LIBRARIES, folder, SOURCES, cc=CC, opened=["libfoo.so.1"])
 
     def opened(self, soname, *functions):
         """The path of a stand-in for a program that looks these functions up."""
         folder, program, source = (self.root / f"of-{soname}{end}" for end in ("", ".so", ".c"))
         source.write_text("const char *names[] = {" + ", ".join(f'"{name}"' for name in functions) + "};")
         self.compile(source, "-o", program)
-        standins.make_for_program(program, LIBRARIES, folder, cc=CC, opened=[soname, "libcudart.so.12"])
+        standins.make_for_program(program, LIBRARIES, folder, SOURCES, cc=CC, opened=[soname, "libcudart.so.12"])
         return folder / soname
 
     def test_cudnn_tells_how_many_algorithms_there_are(self):
@@ -313,7 +314,7 @@ assert done == [True, 0, context()], done
         subprocess.run([sys.executable, "-c", code, self.target / "libnvrtc.so.13"], check=True)
 
     def test_a_second_time_changes_nothing(self):
-        self.assertEqual(standins.make(self.torch, LIBRARIES, cc=CC), (self.where, self.made))
+        self.assertEqual(standins.make(self.torch, LIBRARIES, SOURCES, cc=CC), (self.where, self.made))
 
 
 class Refusals(unittest.TestCase):
@@ -325,7 +326,7 @@ class Refusals(unittest.TestCase):
 
     def refused(self):
         with self.assertRaises(standins.Failure) as caught:
-            standins.make(self.torch, LIBRARIES, cc=CC)
+            standins.make(self.torch, LIBRARIES, SOURCES, cc=CC)
         return str(caught.exception)
 
     def library(self, *args):

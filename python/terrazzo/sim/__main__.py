@@ -19,7 +19,7 @@ def make_standins(args):
         raise environment.Failure("pyelftools is missing; install it by pip, or Debian's python3-pyelftools") from error
     try:
         made = standins.make_for_program(args.program, environment.find_libraries(args.libraries), args.folder,
-                                         cc=environment.find_compiler(), opened=args.opened)
+                                         environment.find_sources(), environment.find_compiler(), args.opened)
     except standins.Failure as failure:
         raise environment.Failure(str(failure)) from failure
     print(f"{sum(made.values())} functions of {len(made)} libraries; put {args.folder} first in LD_LIBRARY_PATH")

@@ -3,8 +3,9 @@
 
 It installs PyTorch without the packages of NVIDIA's libraries, but with CUDA's headers, and puts look-alikes and
 stand-ins where PyTorch's libraries look for them. Every step first looks at what exists, so that an interrupted set-up
-continues where it stopped, and a complete one takes a second.
+continues where it stopped, and a complete one takes a second. MARK in the environment says what was set up.
 """
+import hashlib
 import json
 import os
 import re
@@ -133,7 +134,8 @@ class Environment:
     def make_standins(self, libraries, cc):
         """Makes the stand-ins with the environment's own Python, which has pyelftools."""
         script = Path(__file__).with_name("standins.py")
-        command = [self.python, "-I", script, self.site_packages() / "torch", "--libraries", libraries, "--cc", cc]
+        command = [self.python, "-I", script, self.site_packages() / "torch", "--libraries", libraries, "--sources",
+                   find_sources(), "--cc", cc]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
         if done.returncode:
             raise Failure(done.stderr.strip().removeprefix("terrazzo: "))
@@ -155,6 +157,34 @@ def find_libraries(given=None):
         if (Path(folder) / "libcuda.so.1").exists():
             return Path(folder).resolve()
     raise Failure("the look-alike libraries are missing; build terrazzo first, or name their folder by --libraries")
+
+
+def find_sources():
+    """The folder of the stand-ins' sources."""
+    here = Path(__file__).resolve().parent
+    for folder in (here / "standin", here.parents[2] / "lookalike" / "standin"):
+        if folder.is_dir():
+            return folder
+    raise Failure("the sources of the stand-ins are missing from this installation of terrazzo")
+
+
+def digest_sources():
+    """A text that tells what this terrazzo makes stand-ins from; others make it from other files."""
+    digest = hashlib.sha256()
+    for path in (Path(__file__).with_name("standins.py"), *sorted(find_sources().iterdir())):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def warn_of_old_standins(folder):
+    """Says so, in the first process of a run, if the environment's stand-ins are of another terrazzo."""
+    mark = Path(folder) / MARK
+    if os.environ.get("TERRAZZO_SIM_STANDINS") == str(folder) or not mark.exists():
+        return
+    os.environ["TERRAZZO_SIM_STANDINS"] = str(folder)
+    if json.loads(mark.read_text()).get("standins") != digest_sources():
+        print(f"terrazzo: {folder} was set up by another terrazzo, so what its stand-ins for CUDA's libraries do "
+              f"may be wrong by now: run `terrazzo sim --setup {folder}` again", file=sys.stderr)
 
 
 def find_compiler():
@@ -202,7 +232,8 @@ def setup(folder, torch=TORCH, compile=False, packages=(), libraries=None, say=p
     name = check(env, compile)
     if missing := env.compile_observer():
         say(f"programs will read 0 from the device: {missing}")
-    mark = {"torch": env.version("torch"), "triton": env.version("triton"), "libraries": str(libraries)}
+    mark = {"torch": env.version("torch"), "triton": env.version("triton"), "libraries": str(libraries),
+            "standins": digest_sources()}
     (env.folder / MARK).write_text(json.dumps(mark) + "\n")
     say(f"{env.folder}: PyTorch {mark['torch']} on {name}")
     return mark

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes stand-ins for the CUDA libraries that an installed PyTorch asks for.
 
-    standins.py TORCH --libraries DIR [--target DIR] [--sources DIR] [--cc PROGRAM]
+    standins.py TORCH --libraries DIR --sources DIR [--target DIR] [--cc PROGRAM]
 
 Reads from the dynamic sections of TORCH/lib/*.so* which libraries and which of their functions, with which symbol
 versions, are missing, and compiles a library of each name (lookalike/standin/). Extensions that lie beside TORCH may
@@ -344,7 +344,6 @@ def build(needed, libraries, target, sources, cc, versions, lookalikes):
     """Makes the stand-ins in `target`: {library: functions}."""
     target.mkdir(parents=True, exist_ok=True)
     place_lookalikes(lookalikes, libraries, target)
-    sources = sources or own_sources()
     rows, made = read_rows(sources / "functions.txt"), {}
     with tempfile.TemporaryDirectory() as folder:
         compiler = Compiler(cc, sources, Path(folder), versions)
@@ -353,7 +352,7 @@ def build(needed, libraries, target, sources, cc, versions, lookalikes):
     return made
 
 
-def make_for_program(program, libraries, target, sources=None, cc="cc", opened=()):
+def make_for_program(program, libraries, target, sources, cc="cc", opened=()):
     """Makes the stand-ins that a program, or a library of one, needs or opens by name: {library: functions}."""
     if not program.is_file():
         raise Failure(f"{program}: no such file")
@@ -371,15 +370,7 @@ def make_for_program(program, libraries, target, sources=None, cc="cc", opened=(
     return build(needed, libraries, target, sources, cc, versions, lookalikes)
 
 
-def own_sources():
-    here = Path(__file__).resolve().parent
-    for folder in (here / "standin", here.parents[2] / "lookalike" / "standin"):
-        if folder.is_dir():
-            return folder
-    raise Failure("the sources of the stand-ins are missing from this installation of terrazzo")
-
-
-def make(torch, libraries, target=None, sources=None, cc="cc"):
+def make(torch, libraries, sources, target=None, cc="cc"):
     """Makes all stand-ins for the PyTorch in folder `torch`: (folder, {library: functions})."""
     scan = Scan(torch / "lib")
     scan.add_extensions(torch.parent)
@@ -394,12 +385,12 @@ def main():
     parser = argparse.ArgumentParser(description="Makes stand-ins for the CUDA libraries that PyTorch asks for.")
     parser.add_argument("torch", type=Path, help="the folder of the package torch")
     parser.add_argument("--libraries", type=Path, required=True, help="the folder of the look-alikes")
+    parser.add_argument("--sources", type=Path, required=True, help="the folder of the bodies")
     parser.add_argument("--target", type=Path, help="where to put them (where PyTorch looks)")
-    parser.add_argument("--sources", type=Path, help="the folder of the bodies")
     parser.add_argument("--cc", default="cc")
     args = parser.parse_args()
     try:
-        target, made = make(args.torch, args.libraries, args.target, args.sources, args.cc)
+        target, made = make(args.torch, args.libraries, args.sources, args.target, args.cc)
     except Failure as failure:
         sys.exit(f"terrazzo: {failure}")
     print(f"{sum(made.values())} functions of {len(made)} libraries in {target}")

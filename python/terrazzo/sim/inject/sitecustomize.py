@@ -18,6 +18,7 @@ def load(name, path):
 
 
 def follow(torch):
+    load("terrazzo_environment", os.path.join(SIM, "environment.py")).warn_of_old_standins(sys.prefix)
     recorder = load("terrazzo_recorder", os.path.join(SIM, "recorder.py"))
     recorder.record(torch)
     if os.environ.get("TERRAZZO_SIM_SCALARS", "computed") == "computed":
