@@ -13,11 +13,8 @@ import argparse
 import collections
 import csv
 import json
-import subprocess
 import sys
-import tarfile
 import tempfile
-from io import BytesIO
 from pathlib import Path
 
 import ways
@@ -29,10 +26,6 @@ SCRIPTS = {"fused_linear_orpo_loss": "orpo_loss", "fused_linear_cpo_loss": "cpo_
            "fused_linear_simpo_loss": "simpo_loss", "fused_linear_grpo_loss_sequence": "grpo_loss",
            "fused_linear_grpo_loss_token": "grpo_loss", "tiled_geglu": "tiled_mlp", "tiled_swiglu": "tiled_mlp"}
 SECONDS = 1800
-
-
-def git(clone, *words):
-    return subprocess.run(["git", "-C", clone, *words], check=True, stdout=subprocess.PIPE).stdout
 
 
 def key_of(kernel, provider, mode, x, settings):
@@ -47,12 +40,12 @@ def key_of(kernel, provider, mode, x, settings):
 def published(clone):
     """{(commit, script, device): {key: MiB}}"""
     runs, commits = collections.defaultdict(dict), {}
-    for row in csv.DictReader(git(clone, "show", f"HEAD:{TABLE}").decode().splitlines()):
+    for row in csv.DictReader(ways.git(clone, "show", f"HEAD:{TABLE}").decode().splitlines()):
         if row["metric_name"] != "memory":
             continue
         kernel, when = row["kernel_name"], row["timestamp"]
         if when not in commits:
-            found = git(clone, "log", "--reverse", "--format=%h", f"-S,{when},", "--", TABLE).decode().split()
+            found = ways.git(clone, "log", "--reverse", "--format=%h", f"-S,{when},", "--", TABLE).decode().split()
             commits[when] = found[0]
         key = key_of(kernel, row["kernel_provider"], row["kernel_operation_mode"], row["x_value"],
                      row["extra_benchmark_config_str"])
@@ -63,8 +56,7 @@ def published(clone):
 
 def check_out(clone, commit, folder):
     if not folder.exists():
-        parts = git(clone, "archive", commit, "src", "benchmark", "test", ":(exclude)test/resources")
-        tarfile.open(fileobj=BytesIO(parts)).extractall(folder, filter="data")
+        ways.unpack(clone, commit, ["src", "benchmark", "test", ":(exclude)test/resources"], folder)
         installed = folder / "src" / "liger_kernel-0.dist-info"  # the scripts ask for the version
         installed.mkdir()
         (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: liger-kernel\nVersion: 0\n")

@@ -9,11 +9,8 @@ tutorials/resource-tables.md of LitGPT since commit 0cc02afa. docs/sim.md has th
 and why figures differ.
 """
 import argparse
-import io
 import json
 import re
-import subprocess
-import tarfile
 import tempfile
 from pathlib import Path
 
@@ -49,11 +46,7 @@ def run(args, tree, way, words):
 def compare(args, tree, name):
     words, measured = CASES[name]
     results = [run(args, tree, way, words) for way in args.ways]
-    first = results[0] and results[0][0]
-    differs = f"{first / measured - 1:+.1%}" if first and measured else ""
-    cells = [name, measured or "out of memory", first or "out of memory", differs,
-             *(f"{result[1]:.2f}" if result else "" for result in results)]
-    ways.print_row(cells)
+    ways.print_comparison(name, measured, results)
 
 
 def main():
@@ -61,12 +54,9 @@ def main():
     ways.add_options(parser, CASES, 0)
     parser.add_argument("--litgpt", required=True, type=Path, metavar="DIR")
     args = ways.parse(parser)
-    columns = ["settings", "published", "simulated", "differs by", *(f"{way}, reserved" for way in args.ways)]
-    ways.print_head(columns)
+    ways.print_comparison_head("settings", args.ways)
     with tempfile.TemporaryDirectory() as tree:
-        parts = subprocess.run(["git", "-C", args.litgpt, "archive", COMMIT, "finetune", "generate", "lit_gpt",
-                                "quantize", "scripts"], check=True, stdout=subprocess.PIPE).stdout
-        tarfile.open(fileobj=io.BytesIO(parts)).extractall(tree, filter="data")
+        ways.unpack(args.litgpt, COMMIT, ["finetune", "generate", "lit_gpt", "quantize", "scripts"], tree)
         for name in args.names or CASES:
             compare(args, Path(tree), name)
 

@@ -10,12 +10,9 @@ method_comparison/MetaMathQA/results/ of PEFT, each measured at the commit that 
 docs/sim.md has the results, and says how to set ENV up and why figures differ.
 """
 import argparse
-import io
 import json
 import re
-import subprocess
 import sys
-import tarfile
 import tempfile
 from pathlib import Path
 
@@ -27,16 +24,12 @@ LONGEST, OTHERS = 684, 224  # tokens: docs/sim.md says where they are from
 MIB = 1 << 20
 
 
-def git(clone, *words):
-    return subprocess.run(["git", "-C", clone, *words], check=True, stdout=subprocess.PIPE).stdout
-
-
 def published(clone):
     """{experiment: (commit, bytes reserved at the peak, mean of bytes allocated after a step)}"""
     found = {}
-    for file in git(clone, "ls-tree", "--name-only", COMMIT, f"{TASK}/results/").decode().split():
+    for file in ways.git(clone, "ls-tree", "--name-only", COMMIT, f"{TASK}/results/").decode().split():
         if file.endswith(".json"):
-            result = json.loads(git(clone, "show", f"{COMMIT}:{file}"))
+            result = json.loads(ways.git(clone, "show", f"{COMMIT}:{file}"))
             steps = [row["mem allocated avg"] for row in result["train_info"]["metrics"] if "mem allocated avg" in row]
             found[result["run_info"]["experiment_name"]] = (
                 result["meta_info"]["package_info"]["peft-commit-hash"],
@@ -47,8 +40,8 @@ def published(clone):
 def check_out(clone, commit, folder):
     if not folder.exists():
         program = [f"{TASK}/{name}" for name in ("run.py", "utils.py", "data.py", "default_training_params.json")]
-        for words in [commit, "src", *program], [COMMIT, f"{TASK}/experiments"]:
-            tarfile.open(fileobj=io.BytesIO(git(clone, "archive", *words))).extractall(folder, filter="data")
+        ways.unpack(clone, commit, ["src", *program], folder)
+        ways.unpack(clone, COMMIT, [f"{TASK}/experiments"], folder)
 
 
 def run(args, folder, way, commit, experiment):

@@ -12,7 +12,6 @@ up and why figures differ.
 import argparse
 import json
 import re
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -59,11 +58,7 @@ def run(args, folder, way, options):
 def compare(args, folder, name):
     title, options, measured = CASES[name]
     results = [run(args, folder, way, options) for way in args.ways]
-    first = results[0] and results[0][0]
-    differs = f"{first / measured - 1:+.1%}" if first and measured else ""
-    cells = [title, measured or "out of memory", first or "out of memory", differs,
-             *(f"{result[1]:.2f}" if result else "" for result in results)]
-    ways.print_row(cells)
+    ways.print_comparison(title, measured, results)
 
 
 def main():
@@ -71,12 +66,9 @@ def main():
     ways.add_options(parser, CASES, 4)
     parser.add_argument("--torchao", required=True, type=Path, metavar="DIR")
     args = ways.parse(parser)
-    columns = ["settings", "published", "simulated", "differs by", *(f"{way}, reserved" for way in args.ways)]
-    ways.print_head(columns)
+    ways.print_comparison_head("settings", args.ways)
     with tempfile.TemporaryDirectory() as folder:
-        script = subprocess.run(["git", "-C", args.torchao, "show", f"{COMMIT}:{SCRIPT}"], check=True,
-                                stdout=subprocess.PIPE).stdout
-        (Path(folder) / "benchmark.py").write_bytes(script)
+        (Path(folder) / "benchmark.py").write_bytes(ways.git(args.torchao, "show", f"{COMMIT}:{SCRIPT}"))
         for name in args.names or CASES:
             compare(args, Path(folder), name)
 

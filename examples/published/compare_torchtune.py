@@ -92,8 +92,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ways.add_options(parser, CASES, 3)
     args = ways.parse(parser)
-    columns = ["technique", "published", "simulated", "differs by", *(f"{way}, reserved" for way in args.ways)]
-    ways.print_head(columns)
+    ways.print_comparison_head("technique", args.ways)
     with tempfile.TemporaryDirectory() as folder:
         make_inputs(Path(folder))
         for name in args.names or CASES:

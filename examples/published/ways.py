@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The allocators to compare, and running a program on the simulated device under one of them."""
+"""The allocators to compare, running a program of a clone on the simulated device under one of them, and a table."""
+import io
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 WAYS = {  # name: (options of terrazzo sim, whether terrazzo serves)
@@ -47,6 +49,27 @@ def print_head(columns):
 
 def print_row(cells):
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+
+
+def print_comparison_head(what, chosen):
+    print_head([what, "published", "simulated", "differs by", *(f"{way}, reserved" for way in chosen)])
+
+
+def print_comparison(title, measured, results):
+    """`results`: for each way what was allocated and reserved. None, also as `measured`: out of memory."""
+    first = results[0] and results[0][0]
+    differs = f"{first / measured - 1:+.1%}" if first and measured else ""
+    print_row([title, measured or "out of memory", first or "out of memory", differs,
+               *(f"{result[1]:.2f}" if result else "" for result in results)])
+
+
+def git(clone, *words):
+    return subprocess.run(["git", "-C", clone, *words], check=True, stdout=subprocess.PIPE).stdout
+
+
+def unpack(clone, commit, parts, folder):
+    """Puts parts of a clone, as they were in that commit, into the folder."""
+    tarfile.open(fileobj=io.BytesIO(git(clone, "archive", commit, *parts))).extractall(folder, filter="data")
 
 
 def start(args, way, options, command, where, cache, path):
