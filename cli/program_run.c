@@ -128,11 +128,26 @@ static void change_file(struct changes *c, const char *name, int file)
 	change(c, name, text);
 }
 
+/* NVIDIA's own runtime in a program leads to the look-alike. Blanks and colons end an entry of LD_PRELOAD: in such a
+ * folder the library is found by LD_LIBRARY_PATH. */
+static void change_preload(struct changes *c)
+{
+	static const char library[] = "libterrazzo_redirect.so";
+	const char *folder = program_libraries();
+	char path[CLI_PATH_SIZE + sizeof library + 1];
+	snprintf(path, sizeof path, "%s/%s", folder, library);
+	if (access(path, R_OK) != 0)
+		return;
+	change_front(c, "LD_PRELOAD", strpbrk(folder, " :") ? library : path, ":");
+	change_front(c, "ASAN_OPTIONS", "verify_asan_link_order=0", ":");  /* it interposes nothing, and may come first */
+}
+
 static void make_changes(const struct program_params *p, const char *folder, struct changes *c)
 {
 	char inject[CLI_PATH_SIZE + sizeof "/inject"], libraries[CLI_PATH_SIZE];
 	snprintf(inject, sizeof inject, "%s/inject", program_python());
 	change_front(c, "LD_LIBRARY_PATH", program_libraries(), ":");
+	change_preload(c);
 	change_front(c, "PYTHONPATH", inject, ":");
 	change_if(c, "TERRAZZO_LIBRARIES", cli_plug_libraries(libraries));
 	change(c, "TRITON_LIBCUDA_PATH", program_libraries());

@@ -29,8 +29,7 @@ endif()
 install(TARGETS terrazzo_cli)
 install(DIRECTORY "${man_dir}" DESTINATION ${CMAKE_INSTALL_MANDIR})
 install(TARGETS terrazzo_preload)
-install(TARGETS trz_lookalike_driver trz_lookalike_runtime11 trz_lookalike_runtime12 trz_lookalike_runtime13
-	trz_lookalike_runtime_static trz_lookalike_nvml DESTINATION ${CMAKE_INSTALL_LIBDIR}/terrazzo/sim)
+install(TARGETS ${lookalikes} trz_lookalike_runtime_static DESTINATION ${CMAKE_INSTALL_LIBDIR}/terrazzo/sim)
 install(FILES "${lookalike_dir}/libcudart_static.a" "${lookalike_dir}/libcudart.so" "${lookalike_dir}/libcuda.so"
 	DESTINATION ${CMAKE_INSTALL_LIBDIR}/terrazzo/sim)
 
@@ -49,6 +48,4 @@ else()
 endif()
 install(FILES sim/sim_recording.h DESTINATION ${sim_python}/sim ${sim_files})
 install(DIRECTORY lookalike/standin/ DESTINATION ${sim_python}/sim/standin ${sim_files})
-install(TARGETS trz_lookalike_driver trz_lookalike_runtime11 trz_lookalike_runtime12 trz_lookalike_runtime13
-		trz_lookalike_nvml
-	LIBRARY DESTINATION ${sim_libraries} ${sim_files})
+install(TARGETS ${lookalikes} LIBRARY DESTINATION ${sim_libraries} ${sim_files})

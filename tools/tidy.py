@@ -68,8 +68,8 @@ DEAD_CODE = re.compile(
     r"(return\b|(if|for|while|switch) \(|(\w+[ *]+)*[\w>.\[\]-]+ ?(=|\()).*[;{}]\s*(\*/)?\s*$"
     r"|^\s*#\s*if\s+0\b")
 # Folders of C programs that other rules compile.
-ELSEWHERE = {("tests", "install"), ("tests", "native"), ("examples", "native"), ("bench", "harness"),
-             ("bench", "peers"), ("bench", "gpu")}
+ELSEWHERE = {("tests", "install"), ("tests", "lookalike"), ("tests", "native"), ("examples", "native"),
+             ("bench", "harness"), ("bench", "peers"), ("bench", "gpu")}
 # What trz_sources() of cmake/ gathers to compile.
 SOURCE_GLOBS = re.compile(r"\btrz_sources\(\w*sources ([^)]*)\)")
 PROTOTYPE = re.compile(r"^[A-Za-z][^\n;{}=(]*\b(\w+)\([^{};]*\)[^{};]*;", re.M)

@@ -45,14 +45,22 @@ static bool has_standin(const char *name)
 	return is_one_of(name, names, sizeof names / sizeof names[0]);
 }
 
-/* Says that by a path of the program's NVIDIA's shared runtime was found before the look-alike beside this library. */
-static void say_of_runtime(const char *path, const char *name)
+/* Whether calls of NVIDIA's runtime are led to the look-alike where its functions have names (lookalike/redirect). */
+static bool redirects(void)
+{
+	void *library = dlopen("libterrazzo_redirect.so", RTLD_LAZY | RTLD_NOLOAD);
+	if (library)
+		dlclose(library);
+	return library != NULL;
+}
+
+static void say_how_to_redirect(void)
 {
 	Dl_info own;
 	const char *slash = dladdr((void *)cuGetExportTable, &own) ? strrchr(own.dli_fname, '/') : NULL;
-	fprintf(stderr, "terrazzo: %s is NVIDIA's own CUDA runtime, which checks the driver and does not run on a "
-	        "simulated device. Load the look-alike before it: LD_PRELOAD=%.*s%s\n", path,
-	        slash ? (int)(slash + 1 - own.dli_fname) : 0, slash ? own.dli_fname : "", name);
+	int length = slash ? (int)(slash + 1 - own.dli_fname) : 0;
+	fprintf(stderr, "Start the program by terrazzo sim, or with LD_PRELOAD=%.*slibterrazzo_redirect.so: its calls then "
+	        "lead to the look-alike runtime\n", length, length ? own.dli_fname : "");
 }
 
 static void say(const Dl_info *caller)
@@ -60,18 +68,19 @@ static void say(const Dl_info *caller)
 	const char *slash = strrchr(caller->dli_fname, '/'), *name = slash ? slash + 1 : caller->dli_fname;
 	if (works_without(name) || !is_news(caller->dli_fbase))
 		return;
-	if (strncmp(name, "libcudart.so", strlen("libcudart.so")) == 0) {
-		say_of_runtime(caller->dli_fname, name);
-		return;
-	}
-	fprintf(stderr, "terrazzo: %s is linked with NVIDIA's static CUDA runtime, which checks the driver and does not "
-	        "run on a simulated device. ", name);
-	fputs(has_standin(name) ? "A stand-in can take the library's place: python3 -m terrazzo.sim standins PROGRAM DIR\n"
-	                        : "Relink it with nvcc -cudart shared, or with -cudart none and the look-alike "
-	                          "libcudart_static.a\n", stderr);
+	fprintf(stderr, "terrazzo: %s has NVIDIA's own CUDA runtime, which checks the driver and does not run on a "
+	        "simulated device. ", name);
+	if (!redirects() && !has_standin(name))
+		say_how_to_redirect();
+	else if (has_standin(name))
+		fputs("A stand-in can take the library's place: python3 -m terrazzo.sim standins PROGRAM DIR\n", stderr);
+	else
+		fputs("Its calls are led to the look-alike runtime only if the file has their names, and it has been stripped "
+		      "of them. Relink it with nvcc -cudart shared, or with -cudart none and the look-alike "
+		      "libcudart_static.a\n", stderr);
 }
 
-/* NVIDIA's own runtime, linked statically, asks here for the means to check the driver. We respect that check. */
+/* NVIDIA's own runtime asks here for the means to check the driver. We respect that check. */
 cuda_result cuGetExportTable(const void **table, const void *id)
 {
 	Dl_info caller;

@@ -134,6 +134,14 @@ int rt_init(void)
 	return start_result;
 }
 
+/* By this name lookalike/redirect tells this runtime from NVIDIA's. */
+LOOKALIKE_API __attribute__((used)) int __cudaTerrazzoLookalike(void);
+
+int __cudaTerrazzoLookalike(void)
+{
+	return RUNTIME_MAJOR;
+}
+
 /* ---- the thread's device ------------------------------------------------------------ */
 
 static _Thread_local int device;
