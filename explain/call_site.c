@@ -4,6 +4,7 @@
  */
 #include "call_site.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -112,18 +113,72 @@ static bool is_thread_start(const struct call_frame *f)
 	return false;
 }
 
-/* A frame of a compiled program: neither PyTorch's, Python's, the allocator's nor the system's. */
+/* Whether a name is of C++ with arguments, not main.(*Pool).Take of Go. Operators are left as they are. */
+static bool has_arguments(const char *name)
+{
+	const char *end = strrchr(name, ')');
+	return strchr(name, '(') && !(end && end[1] == '.') && !has(name, "operator");
+}
+
+/* "mem::Pool::take+0x1f" of "float* mem::Pool::take<float>(unsigned long)+0x1f". */
+static void function_text(const char *name, char *text, size_t room)
+{
+	static const char unnamed[] = "(anonymous namespace)::";
+	size_t used = 0;
+	int depth = 0;
+	bool shortens = has_arguments(name);
+	for (const char *p = name; *p && used + 1 < room; p++) {
+		if (shortens && !depth && strncmp(p, unnamed, sizeof unnamed - 1) == 0)
+			p += sizeof unnamed - 2;
+		else if (shortens && strchr("<{(", *p))
+			depth++;
+		else if (shortens && strchr(">})", *p))
+			depth -= depth > 0;
+		else if (shortens && !depth && *p == ' ' && strchr(p, '('))
+			used = 0;  /* what came before is the result's type */
+		else if (!depth)
+			text[used++] = *p;
+	}
+	text[used] = '\0';
+}
+
+/* CUDA's runtime, which may be linked into the program, and its driver. */
+static bool is_cuda(const struct call_frame *f)
+{
+	char name[64];
+	if (lies_in(f, "libcuda") || is_python(f))
+		return lies_in(f, "libcuda");
+	function_text(f->name, name, sizeof name);
+	return strncmp(name, "libcudart", 9) == 0 || (strncmp(name, "cuda", 4) == 0 && isupper((unsigned char)name[4]));
+}
+
+static bool is_own_or_cuda(const struct call_frame *f)
+{
+	return is_own(f) || is_cuda(f);
+}
+
+/* Python itself, and the parts of its library that are compiled; not packages that are. */
+static bool is_interpreter(const struct call_frame *f)
+{
+	const char *slash = strrchr(f->file, '/'), *name = slash ? slash + 1 : f->file;
+	return strncmp(name, "python", 6) == 0 || strncmp(name, "libpython", 9) == 0 || lies_in(f, "/lib-dynload/");
+}
+
+static bool is_native_torch(const struct call_frame *f)
+{
+	return lies_in(f, "libtorch") || lies_in(f, "libc10") || is_torch(f) || strncmp(f->name, "torch::", 7) == 0 ||
+	       has(f->name, "c10::") || strncmp(f->name, "at::", 4) == 0;
+}
+
+/* A frame of a compiled program: neither PyTorch's, Python's, CUDA's, the allocator's nor the system's. */
 static bool is_native_program(const struct call_frame *f)
 {
-	static const char *const others[] = { "libtorch", "libc10", "libpython", "/python", "libc.so", "libstdc++",
-	                                      "libcuda", "libpthread", "ld-linux" };
-	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-		if (lies_in(f, others[i]))
+	static const char *const system[] = { "libc.so", "libstdc++", "libpthread", "ld-linux" };
+	for (size_t i = 0; i < sizeof system / sizeof system[0]; i++)
+		if (lies_in(f, system[i]))
 			return false;
-	if (is_thread_start(f))
-		return false;
-	bool torch = strncmp(f->name, "torch::", 7) == 0 || has(f->name, "c10::") || strncmp(f->name, "at::", 4) == 0;
-	return !is_own(f) && *f->file && strcmp(f->file, "??") != 0 && !torch;
+	return *f->file && strcmp(f->file, "??") != 0 && !is_thread_start(f) && !is_cuda(f) && !is_interpreter(f) &&
+	       !is_native_torch(f) && !is_own(f);
 }
 
 /* An operation that autograd runs on a thread of its own, without Python: "torch::autograd::generated::MulBackward0::
@@ -141,6 +196,11 @@ static bool is_autograd(const struct call_frame *f)
 	return strncmp(f->name, "torch::autograd::", 17) == 0 && !has(f->name, "VariableType");
 }
 
+bool call_is_operation(const struct call_frame *f)
+{
+	return !is_python(f) && is_native_torch(f);
+}
+
 bool call_is_native(const struct call_frame *f)
 {
 	return !f->line && !is_python(f);
@@ -154,9 +214,11 @@ int call_site_level(const struct call_frame *frames, size_t count)
 		for (size_t i = 0; i < count; i++)
 			if (wanted[kind](&frames[i]))
 				return (int)i;
-	for (size_t i = 0; i < count; i++)
-		if (!is_own(&frames[i]))
-			return (int)i;
+	static bool (*const unwanted[])(const struct call_frame *f) = { is_own_or_cuda, is_own };
+	for (size_t kind = 0; kind < sizeof unwanted / sizeof unwanted[0]; kind++)
+		for (size_t i = 0; i < count; i++)
+			if (!unwanted[kind](&frames[i]))
+				return (int)i;
 	return count ? 0 : -1;
 }
 
@@ -183,11 +245,17 @@ static int operation_text(const char *name, char *text, size_t room)
 
 static int frame_text(const struct call_frame *f, char *text, size_t room)
 {
-	if (!is_python(f) && has(f->name, "::"))
-		return operation_text(f->name, text, room);
+	char function[64];
+	const char *name = f->name;
+	if (!is_python(f) && is_native_torch(f) && has(name, "::"))
+		return operation_text(name, text, room);
+	if (!is_python(f)) {
+		function_text(name, function, sizeof function);
+		name = function;
+	}
 	if (*f->file && strcmp(f->file, "??") != 0 && f->line)
-		return snprintf(text, room, "%.80s:%u %.60s", short_file(f->file), f->line, f->name);
-	return snprintf(text, room, "%.80s %.60s", short_file(f->file), f->name);
+		return snprintf(text, room, "%.80s:%u %.60s", short_file(f->file), f->line, name);
+	return snprintf(text, room, "%.80s %.60s", short_file(f->file), name);
 }
 
 bool call_site_text(const struct call_frame *frames, size_t count, char text[CALL_SITE_BYTES])

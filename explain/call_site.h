@@ -33,6 +33,9 @@ void call_stack_text(const struct call_frame *frames, size_t count, char *text, 
 /* Whether a frame is compiled code without line numbers, rather than a line of an interpreted language. */
 bool call_is_native(const struct call_frame *frame);
 
+/* Whether a frame is compiled code of PyTorch's, which says what it does. */
+bool call_is_operation(const struct call_frame *frame);
+
 /* How many modules deep the stack is in a model; 0: outside models. */
 unsigned call_modules(const struct call_frame *frames, size_t count);
 

@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -86,19 +87,29 @@ static uint32_t add(uint64_t hash, void *const *levels, uint32_t count)
 
 typedef int unwinder(void **levels, int most);
 
-static unwinder *found_unwinder = backtrace;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-/* libunwind stays loaded. Under ThreadSanitizer it is not used: it locks a mutex when a thread ends, too late for that
- * tool. */
-static void find_unwinder(void)
+/* Looks a function up in a library, which stays loaded; `fallback` if it is not there. No lock may be held, nor one be
+ * waited for: threads that come at the same time each look it up by themselves (docs/lock-order.md). */
+static void *look_up(const char *library, const char *name, void *fallback)
 {
-	if (dlsym(RTLD_DEFAULT, "__tsan_init"))
-		return;
-	void *library = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
-	void *symbol = library ? dlsym(library, "unw_backtrace") : NULL;
-	if (symbol)
-		memcpy(&found_unwinder, &symbol, sizeof symbol);
+	void *loaded = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+	void *found = loaded ? dlsym(loaded, name) : NULL;
+	return found ? found : fallback;
+}
+
+/* Under ThreadSanitizer libunwind is not used: it locks a mutex when a thread ends, too late for that tool. */
+static unwinder *find_unwinder(void)
+{
+	static void *_Atomic found;
+	void *symbol = atomic_load_explicit(&found, memory_order_acquire);
+	if (!symbol) {
+		symbol = (void *)backtrace;
+		if (!dlsym(RTLD_DEFAULT, "__tsan_init"))
+			symbol = look_up("libunwind.so.8", "unw_backtrace", symbol);
+		atomic_store_explicit(&found, symbol, memory_order_release);
+	}
+	unwinder *function;
+	memcpy(&function, &symbol, sizeof function);
+	return function;
 }
 
 static uint64_t number_of(void *const *levels, uint32_t count)
@@ -117,8 +128,7 @@ enum { LEVELS_FOUND = 1 + OWN_LEVELS + LEVELS };
  * function that calls this is the first level, and skipped. */
 static inline __attribute__((always_inline)) int unwind(const void *caller, void **levels, int *first)
 {
-	pthread_once(&once, find_unwinder);
-	int found = found_unwinder(levels, LEVELS_FOUND);
+	int found = find_unwinder()(levels, LEVELS_FOUND);
 	*first = 1;
 	while (caller && *first < found && levels[*first] != caller)
 		++*first;
@@ -170,6 +180,41 @@ static const char *keep_library(const char *path)
 	return memcpy(names.library[names.libraries++], path, size);
 }
 
+typedef char *demangler(const char *mangled, char *into, size_t *room, int *status);
+
+static char *no_name(const char *mangled, char *into, size_t *room, int *status)
+{
+	(void)mangled;
+	(void)into;
+	(void)room;
+	(void)status;
+	return NULL;
+}
+
+/* A C++ name as in the source; NULL: it is none. To be freed. */
+static char *demangle(const char *name)
+{
+	static void *_Atomic found;
+	demangler *function;
+	int status;
+	if (strncmp(name, "_Z", 2) != 0)
+		return NULL;
+	void *symbol = atomic_load_explicit(&found, memory_order_acquire);
+	if (!symbol) {
+		symbol = look_up("libstdc++.so.6", "__cxa_demangle", (void *)no_name);
+		atomic_store_explicit(&found, symbol, memory_order_release);
+	}
+	memcpy(&function, &symbol, sizeof function);
+	return function(name, NULL, NULL, &status);
+}
+
+static void write_name(char *name, const char *symbol, uint64_t inside)
+{
+	char *plain = demangle(symbol);
+	snprintf(name, NAME_BYTES, "%.160s+%#llx", plain ? plain : symbol, (unsigned long long)inside);
+	free(plain);
+}
+
 /* Names an address; returns its library, NULL: unknown. A return address lies behind its call, and can be the beginning
  * of another function, so the byte before it is asked about. */
 static const char *ask_linker(const char *address, char *name)
@@ -180,9 +225,9 @@ static const char *ask_linker(const char *address, char *name)
 	if (!dladdr(address - 1, &info) || !info.dli_fname)
 		snprintf(name, NAME_BYTES, "%p", (const void *)address);
 	else if (info.dli_sname)
-		snprintf(name, NAME_BYTES, "%.160s+%#tx", info.dli_sname, address - (const char *)info.dli_saddr);
+		write_name(name, info.dli_sname, (uint64_t)(address - (const char *)info.dli_saddr));
 	else if (file_symbol(address - 1, own, sizeof own, &inside))
-		snprintf(name, NAME_BYTES, "%.160s+%#llx", own, (unsigned long long)inside + 1);
+		write_name(name, own, inside + 1);
 	else
 		snprintf(name, NAME_BYTES, "+%#tx", address - (const char *)info.dli_fbase);
 	return info.dli_fname;
@@ -233,8 +278,20 @@ static trz_frame describe(const char *address, char *name)
 	return (trz_frame){.filename = library, .name = name};
 }
 
-/* "cudaMalloc", "_ZL10cudaMallocIfE..." (an overload of CUDA's headers, compiled into the program), or an inner
- * function of the static runtime. */
+/* The name itself in "cudaError cudaMalloc<float>(float**, unsigned long)". */
+static const char *without_result(const char *name)
+{
+	const char *begin = name;
+	int depth = 0;
+	for (const char *p = name; *p && (*p != '(' || depth); p++) {
+		depth += (*p == '<') - (*p == '>');
+		begin = *p == ' ' && !depth ? p + 1 : begin;
+	}
+	return begin;
+}
+
+/* "cudaMalloc", an overload of CUDA's headers that is compiled into the program, or an inner function of the static
+ * runtime. Where nothing demangles it, the overload is "_ZL10cudaMallocIfE...". */
 static bool is_named_of_runtime(const char *name)
 {
 	if (!strncmp(name, "libcudart", 9))
@@ -243,6 +300,7 @@ static bool is_named_of_runtime(const char *name)
 		name += name[2] == 'L' ? 3 : 2;
 		name += strspn(name, "0123456789");
 	}
+	name = without_result(name);
 	return !strncmp(name, "cuda", 4) && isupper((unsigned char)name[4]);
 }
 

@@ -34,7 +34,7 @@ LIBRARY_FOLDERS = {"base", "stats", "explain", "alloc"}
 # Folders where a function that nothing names is dead; others define functions that programs look up by name.
 NAMED_FOLDERS = LIBRARY_FOLDERS | {"sim", "trace", "cli", "bench"}
 OWNED_CALLS = {
-    "malloc calloc realloc aligned_alloc posix_memalign free strdup strndup": {"meta.c", "api.c"},
+    "malloc calloc realloc aligned_alloc posix_memalign free strdup strndup": {"meta.c", "api.c", "native_stack.c"},
     "mmap munmap": {"meta.c", "native_stack.c", "file_symbol.c"},
     "getenv secure_getenv": {"config.c"},
     "printf fprintf vfprintf dprintf puts fputs putchar perror": set(),

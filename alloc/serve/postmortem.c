@@ -97,7 +97,7 @@ static bool site_text(const struct call_frame *frames, size_t count, site_line t
 	if (level < 0 || !call_site_text(frames, count, text))
 		return false;
 	size_t next = (size_t)level + 1;
-	bool helper = !frames[level].line && !strstr(text, "::") && next < count;
+	bool helper = !frames[level].line && !call_is_operation(&frames[level]) && next < count;
 	if (helper && call_site_text(frames + next, count - next, outer))
 		snprintf(text + strlen(text), sizeof(site_line) - strlen(text), " < %s", outer);
 	return true;

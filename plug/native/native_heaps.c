@@ -7,6 +7,7 @@
  */
 #include "native.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 
@@ -162,6 +163,14 @@ static void introduce_host(struct native_heap *h)
 	trz_largest_block(h->heap, h->host, &largest);
 }
 
+/* A preloaded program's calls all come from CUDA's runtime, so that only its stacks tell who holds memory. Without
+ * libunwind, which stays loaded, a stack takes microseconds. No lock is held: this asks the dynamic linker. */
+static void tell_sites_by_stacks(trz_heap *heap)
+{
+	if (native_sees_all && dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL))
+		trz_set_site_callback(heap, trz_native_frames, trz_native_frame_text, NULL);
+}
+
 /* Opens a heap, but not in a green context, which may end while its memory lives. It needs its host stream before its
  * first allocation; none of the calls may disturb a capture of this thread. */
 static bool open_heap(struct native_heap *h, void *context)
@@ -303,8 +312,10 @@ static struct native_heap *add(void *context)
 			atomic_fetch_add(&place_count, 1);
 	}
 	pthread_mutex_unlock(&lock);
-	if (made)
+	if (made) {
 		open_to_used(h);
+		tell_sites_by_stacks(h->heap);
+	}
 	return h;
 }
 

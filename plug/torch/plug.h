@@ -42,10 +42,6 @@ void plug_join_all_sites(void);
 void plug_join_limit(int device, trz_heap *heap);
 void plug_join_history(trz_heap *heap);
 
-/* A C++ name as in the source, without the offset behind it; any other name as it is. The text lives until the thread's
- * next call with this `slot`. */
-const char *plug_demangle(const char *name, size_t slot);
-
 /* As trz_torch_pool_end_broken, for all such diversions; does nothing before trz_torch_watch_captures. */
 void plug_end_broken_captures(void);
 

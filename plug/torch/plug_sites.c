@@ -33,10 +33,7 @@ static size_t text_of(void *user, uint64_t id, trz_frame *frames, size_t capacit
 {
 	if (!(id & NATIVE))
 		return atomic_load_explicit(&python_text, memory_order_relaxed)(user, id, frames, capacity);
-	size_t count = trz_native_frame_text(NULL, id & ~NATIVE, frames, capacity);
-	for (size_t i = 0; i < count; i++)
-		frames[i].name = plug_demangle(frames[i].name, i);
-	return count;
+	return trz_native_frame_text(NULL, id & ~NATIVE, frames, capacity);
 }
 
 void plug_join_sites(trz_heap *heap)

@@ -246,9 +246,59 @@ static void test_a_closure_is_not_the_optimizers(void **state)
 	assert_int_equal(call_optimizer(closure, LENGTH(closure)), CALL_NO_OPTIMIZER);
 }
 
+/* As preloaded programs have them: C++ names with types, the runtime in the program or beside it, a package's own
+ * library. */
+static void test_functions_of_cpp_are_named_without_types(void **state)
+{
+	(void)state;
+	static const char *const names[][2] = {
+		{"float* mem::Pool::take<float>(unsigned long)+0x1f", "r/app mem::Pool::take+0x1f"},
+		{"(anonymous namespace)::grow(std::vector<int, std::allocator<int> >&)+0x8", "r/app grow+0x8"},
+		{"std::map<int, float> make<int, float>(int)+0x10", "r/app make+0x10"},
+		{"main::{lambda(int)#1}::operator()(int) const+0x4", "r/app main::{lambda(int)#1}::operator()(int) const+0x4"},
+		{"Net::cache() const+0x13", "r/app Net::cache const+0x13"},
+		{"main.(*Pool).Take+0x5", "r/app main.(*Pool).Take+0x5"},
+		{"_Z9mangled_ifv+0x5", "r/app _Z9mangled_ifv+0x5"},
+		{"std::vector<float, std::allocator<float> > cut_in_arguments(std::vector<", "r/app cut_in_arguments"},
+		{"grow+0x29", "r/app grow+0x29"},
+	};
+	for (size_t i = 0; i < LENGTH(names); i++) {
+		const struct call_frame frame = {.file = "/usr/r/app", .name = names[i][0]};
+		assert_string_equal(site(&frame, 1), names[i][1]);
+	}
+}
+
+static void test_the_runtime_is_no_site(void **state)
+{
+	(void)state;
+	const struct call_frame linked[] = {
+		{.file = "/usr/r/app", .name = "libcudart_static_76a125a71b5a557a55dda5b7bcab25d92df5527b+0x40"},
+		{.file = "/usr/r/app", .name = "cudaMallocAsync+0x68"},
+		{.file = "/usr/r/app", .name = "cudaError cudaMallocAsync<float>(float**, unsigned long, CUstream_st*)+0x8"},
+		{.file = "/usr/r/app", .name = "asks+0x1a"},
+	};
+	const struct call_frame package[] = {
+		{.file = "/cuda/lib64/libcudart.so.12", .name = "cudaMalloc+0x65"},
+		{.file = "/env/lib/python3.11/site-packages/cupy/cuda/memory.cpython-311.so", .name = "Memory_init+0x1"},
+		{.file = "/usr/bin/python3.11", .name = "_PyEval_EvalFrameDefault+0x1"},
+	};
+	const struct call_frame interpreter[] = {
+		{.file = "/cuda/lib64/libcudart.so.12", .name = "cudaMalloc+0x65"},
+		{.file = "/lib/x86_64-linux-gnu/libffi.so.8", .name = "ffi_call+0xcd"},
+		{.file = "/usr/lib/python3.11/lib-dynload/_ctypes.so", .name = "_call+0x1"},
+		{.file = "/usr/bin/python3.11", .name = "_PyEval_EvalFrameDefault+0x1"},
+	};
+	assert_string_equal(site(linked, LENGTH(linked)), "r/app asks+0x1a");
+	assert_string_equal(site(package, LENGTH(package)), "cuda/memory.cpython-311.so Memory_init+0x1");
+	assert_int_equal(call_site_level(interpreter, LENGTH(interpreter)), 1);
+	assert_int_equal(call_site_level(package, 1), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_functions_of_cpp_are_named_without_types),
+		cmocka_unit_test(test_the_runtime_is_no_site),
 		cmocka_unit_test(test_python_comes_before_compiled_code),
 		cmocka_unit_test(test_what_an_optimizer_does),
 		cmocka_unit_test(test_a_closure_is_not_the_optimizers),
