@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_FILES = 16 };
@@ -57,10 +58,11 @@ static bool redirects(void)
 static void say_how_to_redirect(void)
 {
 	Dl_info own;
-	const char *slash = dladdr((void *)cuGetExportTable, &own) ? strrchr(own.dli_fname, '/') : NULL;
-	int length = slash ? (int)(slash + 1 - own.dli_fname) : 0;
+	char *path = dladdr((void *)cuGetExportTable, &own) ? realpath(own.dli_fname, NULL) : NULL;
+	const char *slash = path ? strrchr(path, '/') : NULL;
 	fprintf(stderr, "Start the program by terrazzo sim, or with LD_PRELOAD=%.*slibterrazzo_redirect.so: its calls then "
-	        "lead to the look-alike runtime\n", length, length ? own.dli_fname : "");
+	        "lead to the look-alike runtime\n", slash ? (int)(slash + 1 - path) : 0, slash ? path : "");
+	free(path);
 }
 
 static void say(const Dl_info *caller)
@@ -75,9 +77,9 @@ static void say(const Dl_info *caller)
 	else if (has_standin(name))
 		fputs("A stand-in can take the library's place: python3 -m terrazzo.sim standins PROGRAM DIR\n", stderr);
 	else
-		fputs("Its calls are led to the look-alike runtime only if the file has their names, and it has been stripped "
-		      "of them. Relink it with nvcc -cudart shared, or with -cudart none and the look-alike "
-		      "libcudart_static.a\n", stderr);
+		fputs("Its calls are led to the look-alike runtime only if it is of CUDA 11 or newer and the file has its "
+		      "functions' names, of which a program can be stripped. Relink it with nvcc -cudart shared, or with "
+		      "-cudart none and the look-alike libcudart_static.a\n", stderr);
 }
 
 /* NVIDIA's own runtime asks here for the means to check the driver. We respect that check. */

@@ -194,13 +194,15 @@ def find_compiler():
     return cc
 
 
-def check(env, compile_too):
-    """Asks PyTorch itself for the device's name."""
+def check(env, libraries, compile_too):
+    """Asks PyTorch itself for the device's name, with what `terrazzo sim` preloads."""
     code = "import torch; print(torch.cuda.get_device_name(0)); (torch.zeros(8, device='cuda') + 1).sum().item()"
     if compile_too:
         code += "; import triton"
+    redirect = libraries / "libterrazzo_redirect.so"
+    preloaded = {"LD_PRELOAD": str(redirect)} if redirect.exists() else {}
     done = subprocess.run([env.python, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          env={**os.environ, "TERRAZZO_SIM_REPORT": ""}, check=False)
+                          env={**os.environ, **preloaded, "TERRAZZO_SIM_REPORT": ""}, check=False)
     if done.returncode:
         raise Failure(f"PyTorch is set up and does not run on the simulated device:\n{done.stderr.strip()}")
     return done.stdout.strip()
@@ -229,7 +231,7 @@ def setup(folder, torch=TORCH, compile=False, packages=(), libraries=None, say=p
     env.replace_runtimes(libraries)
     env.link_terrazzo()
     say(env.make_standins(libraries, cc))
-    name = check(env, compile)
+    name = check(env, libraries, compile)
     if missing := env.compile_observer():
         say(f"programs will read 0 from the device: {missing}")
     mark = {"torch": env.version("torch"), "triton": env.version("triton"), "libraries": str(libraries),

@@ -229,7 +229,12 @@ def is_expandable(torch):
     snapshot = torch.cuda.memory._snapshot()
     if "allocator_settings" in snapshot:
         return bool(snapshot["allocator_settings"]["expandable_segments"])
-    return any(segment.get("is_expandable") for segment in snapshot["segments"])
+    segments = snapshot["segments"] if isinstance(snapshot, dict) else snapshot  # a list until 2.0
+    return any(segment.get("is_expandable") for segment in segments)
+
+
+def backend_of(torch):
+    return torch.cuda.get_allocator_backend() if hasattr(torch.cuda, "get_allocator_backend") else "native"  # 1.13
 
 
 def allocator_of(torch):
@@ -237,7 +242,7 @@ def allocator_of(torch):
     plug, autoload = sys.modules.get("terrazzo.torch"), sys.modules.get("terrazzo.autoload")
     if plug and plug.installed():
         return "terrazzo", plug.missing() and f"without its shim: {plug.missing()}"
-    backend, failure = torch.cuda.get_allocator_backend(), getattr(autoload, "failure", None)
+    backend, failure = backend_of(torch), getattr(autoload, "failure", None)
     name = "expandable" if backend == "native" and is_expandable(torch) else backend
     return name, failure and f"terrazzo could not be installed: {failure}"
 
@@ -372,8 +377,8 @@ class Recorder:
         try:
             self.torch._C._cuda_attach_out_of_memory_observer(self.on_oom)
             self.observed = True
-        except RuntimeError:
-            pass  # function pointers and cudaMallocAsync have no observers, and keep no history
+        except (AttributeError, RuntimeError):
+            pass  # PyTorch 1.13, function pointers and cudaMallocAsync have no observers, and keep no history
         self.pages.start()
         if self.wants_holders and self.observed:
             self.torch.cuda.memory._record_memory_history(
@@ -445,7 +450,7 @@ class Recorder:
         if os.getpid() != self.pid or not os.path.isdir(FOLDER):  # a process may outlive the run
             return
         allocator, reason = allocator_of(self.torch)
-        report = {"pid": self.pid, "torch": self.torch.__version__, "backend": cuda.get_allocator_backend(),
+        report = {"pid": self.pid, "torch": self.torch.__version__, "backend": backend_of(self.torch),
                   "allocator": allocator, "ended": ended, **self.failures()}
         if reason:
             report["allocator_reason"] = reason

@@ -126,6 +126,8 @@ class Scan:
             raise Failure(f"{folder}: has no shared library; is this PyTorch's folder?")
         self.own = {path.name for path in files}
         for path in files:
+            if path.resolve().name.startswith(LOOKALIKES) and path.is_symlink():
+                continue  # a look-alike, in place of a runtime that the wheel brought along
             with path.open("rb") as stream:
                 try:
                     self._read(path, ELFFile(stream))
@@ -312,10 +314,19 @@ class Compiler:
         part.replace(target)
 
 
+def bodies_for(library):
+    """Those of its family, and of families that its names show it to stand for, too: PyTorch 1.13 finds cublasLt's
+    functions by way of libcublas."""
+    family, names = FAMILIES[library.stem], library.names()
+    more = [other for other in FAMILIES.values() if other is not family and other.prefix.startswith(family.prefix) and
+            any(name.startswith(other.prefix) for name in names)]
+    return [body for each in (family, *more) for body in each.bodies]
+
+
 def make_library(library, compiler, rows, driver, target):
     """Makes one stand-in; returns the number of its functions."""
     family = FAMILIES[library.stem]
-    objects = [compiler.compile(compiler.sources / name, library.stem) for name in ("standin.c", *family.bodies)]
+    objects = [compiler.compile(compiler.sources / name, library.stem) for name in ("standin.c", *bodies_for(library))]
     bodies = set().union(*map(defined_functions, objects))
     generated = compiler.folder / f"{library.stem}.c"
     lines = ['#include "standin.h"']
