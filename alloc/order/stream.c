@@ -174,7 +174,7 @@ static uint64_t beyond(uint64_t has, uint64_t keeps)
 	return has > keeps ? has - keeps : 0;
 }
 
-uint64_t stream_lendable(const struct lane *lender, const struct lane *to)
+uint64_t stream_lendable(const struct lane *lender, const struct lane *to, bool apart)
 {
 	const struct stream *s = lender->stream;
 	uint64_t has = lender->fit[LARGE].bytes + lender->fit[VIEWS].bytes;
@@ -182,7 +182,7 @@ uint64_t stream_lendable(const struct lane *lender, const struct lane *to)
 		return UINT64_MAX;
 	if (waits_for(s, to->stream))
 		return beyond(has, lender->kept);
-	return beyond(lender->held + has, lender->held_peak);
+	return apart ? UINT64_MAX : beyond(lender->held + has, lender->held_peak);
 }
 
 void stream_note_poll(struct stream *s)

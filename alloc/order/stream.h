@@ -201,8 +201,9 @@ static inline void stream_end_record(struct stream *s)
 /* How much of its free large memory a lane can lend to another (docs/decisions/0008-lending.md). It may need again
  * what it needed at its own peak. To a stream whose frees have passed at each of the last polls it lends all; to one
  * that its own stream waits for, all but `kept`, which it once did not get back in time; to others, what is beyond its
- * peak. A retired stream needs nothing again, and lends all. */
-uint64_t stream_lendable(const struct lane *lender, const struct lane *to);
+ * peak, or all if the streams have their peaks `apart` (policy.h). A retired stream needs nothing again, and lends
+ * all. */
+uint64_t stream_lendable(const struct lane *lender, const struct lane *to, bool apart);
 
 /* Notes whether a poll has found that everything freed has passed. */
 void stream_note_poll(struct stream *s);

@@ -9,6 +9,7 @@
 #include "heap/pending.h"
 #include "heap/poll.h"
 #include "heap/streams.h"
+#include "supply/policy.h"
 
 static void rehome_locked(trz_heap *h, struct block *b, struct lane *l, uint64_t sequence)
 {
@@ -37,9 +38,9 @@ static struct lane *lender_from(struct lane *l, const struct lane *borrower)
 	for (struct lane *other = lender_from((h)->streams.lanes.first, borrower); other;                      \
 	     other = lender_from(other->next, borrower))
 
-static uint64_t lendable(const struct lane *lender, const struct lane *to, enum kind kind)
+static uint64_t lendable(const struct lane *lender, const struct lane *to, enum kind kind, bool apart)
 {
-	return kind == LARGE ? stream_lendable(lender, to) : UINT64_MAX;
+	return kind == LARGE ? stream_lendable(lender, to, apart) : UINT64_MAX;
 }
 
 /* A free block, noted by its place in an index, since another thread may take it while the lock is given up. */
@@ -94,9 +95,10 @@ static struct block *best_ordered_locked(trz_heap *h, const struct lane *l, enum
 	HEAP_GROWTH_LOCKED(h);
 	HEAP_LOCKED(h);
 	struct finding best = {.lane = NULL};
+	bool apart = policy_peaks_are_apart(h, l);
 	unsigned steps = 0;
 	FOR_LENDERS(h, other, l) {
-		uint64_t most = lendable(other, l, kind);
+		uint64_t most = lendable(other, l, kind, apart);
 		const struct fit *f = &other->fit[kind];
 		struct block *b = fit_find(f, bytes);
 		while (b && !is_ordered(l, b))
@@ -137,10 +139,10 @@ static bool take_ordered_locked(trz_heap *h, struct lane *l, enum kind kind, boo
 {
 	HEAP_GROWTH_LOCKED(h);
 	HEAP_LOCKED(h);
-	bool any = false;
+	bool any = false, apart = policy_peaks_are_apart(h, l);
 	unsigned steps = 0;
 	FOR_LENDERS(h, other, l) {
-		uint64_t most = spare ? lendable(other, l, kind) : UINT64_MAX;
+		uint64_t most = spare ? lendable(other, l, kind, apart) : UINT64_MAX;
 		FOR_PARTS(part, kind)
 			if (!spare || part != VIEWS)
 				any |= take_index_locked(h, l, &other->fit[part], most, &steps);

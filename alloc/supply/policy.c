@@ -55,6 +55,10 @@ enum { ENDING_TILE = 3, UNSHARED_HALVES = 5 };
 #define EARNED_QUICKLY 350.0
 #define EARNED_SLOWLY 0.01
 
+/* Streams that keep their peaks to themselves hold the sum of these. It may exceed the program's peak by one such part
+ * (docs/decisions/0008-lending.md). */
+enum { APART_PART = 4 };
+
 /* Up to so many slacks above the peak, memory is created if gathering would break up free blocks for little. */
 #define BARGAIN_SLACK 1.5
 enum { BARGAIN_TILES = 6 };     /* for requests of at most so many tiles: for longer ones there is always something */
@@ -125,6 +129,16 @@ bool policy_bargains(const trz_heap *h, const struct demand *d)
 	HEAP_GROWTH_LOCKED(h);
 	return d->effort == EFFORT_MOVE && !d->view && d->bytes <= BARGAIN_TILES * h->config.tile_size &&
 	       is_within(h, d->bytes, peak_with(h, d->bytes), BARGAIN_SLACK * least_slack(h));
+}
+
+bool policy_peaks_are_apart(const trz_heap *h, const struct lane *l)
+{
+	HEAP_GROWTH_LOCKED(h);
+	uint64_t peak = counter_get(&h->counters.allocated_bytes.peak[2]), sum = 0;
+	for (const struct lane *of = h->streams.lanes.first; of; of = of->next)
+		if (of->pool == l->pool && !atomic_load_explicit(&of->stream->retired, memory_order_relaxed))
+			sum += of->held_peak;
+	return sum > peak + peak / APART_PART;
 }
 
 /* Whether the program has moved its peak, or has run for long, so that what it asks for now it will ask for again. */

@@ -29,6 +29,10 @@ bool policy_creates(const trz_heap *h, const struct demand *d, uint64_t bytes, u
 /* Whether gathering should leave free blocks alone that it would break up for little. */
 bool policy_bargains(const trz_heap *h, const struct demand *d);
 
+/* Whether the streams of a lane's pool have their peaks so far apart in time that memory which each keeps for its own
+ * would be much more than the program ever holds. */
+bool policy_peaks_are_apart(const trz_heap *h, const struct lane *l);
+
 /* The size of a tile when the policy is free to choose. */
 uint64_t policy_tile(const trz_heap *h, enum kind kind, uint64_t reserved);
 

@@ -16,6 +16,7 @@
 #include "observe/nvtx.h"
 #include "supply/borrow.h"
 #include "supply/import.h"
+#include "supply/policy.h"
 
 static trz_status worse(trz_status a, trz_status b)
 {
@@ -137,6 +138,7 @@ size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, un
 {
 	HEAP_LOCKED(h);
 	size_t n = 0;
+	bool apart = how & FIND_SPARE && policy_peaks_are_apart(h, l);
 	*poll_helps = false;
 	for (const struct lane *of = h->streams.lanes.first; of && n != SIZE_MAX; of = of->next) {
 		if (!may_leave(of, l, how))
@@ -144,7 +146,7 @@ size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, un
 		struct finding f = {.lane = of, .most = UINT64_MAX,
 		                    .ordered = l && of->stream == l->stream && !(how & FIND_PASSED)};
 		if (how & FIND_SPARE && of != l && kind == LARGE)
-			f.most = stream_lendable(of, l);
+			f.most = stream_lendable(of, l, apart);
 		n = find_in_index_locked(h, &f, &of->fit[kind], of->dedicated ? GRANULE : h->tile_least[kind], n, poll_helps);
 		if (kind == LARGE && n != SIZE_MAX)
 			n = find_in_index_locked(h, &f, &of->fit[VIEWS], GRANULE, n, poll_helps);

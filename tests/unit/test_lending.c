@@ -82,6 +82,38 @@ static void test_a_small_regret(void **state)
 	rig_close(&r);
 }
 
+/* Two streams that know nothing of each other, both late, need all of the program's memory by turns. Each keeps what it
+ * has needed until together that is a quarter more than the program has ever held; from then on they share. */
+static void test_peaks_far_apart(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(80), "tile_size:16MiB,slack_per_mille:0");
+	void *blocks[BLOCKS], *mark[2];
+	trz_stream stream[2] = {rig_stream(&r), rig_stream(&r)};
+	for (int i = 0; i < 2; i++)
+		mark[i] = rig_alloc(&r, MIB(2), stream[i]);
+	get_blocks(&r, blocks, BLOCKS, stream[0]);
+	free_blocks(&r, blocks, BLOCKS);
+	for (int turn = 1; turn < 5; turn++) {
+		trz_stream s = stream[turn % 2];
+		rig_sync(&r);
+		sim_reset_calls(r.s);
+		assert_ok(sim_stamp(r.s, r.c, s, (trz_addr)mark[turn % 2], MIB(2), 7));
+		rig_free(&r, mark[turn % 2]);
+		assert_ok(trz_poll(r.heap));  /* finds s late */
+		get_blocks(&r, blocks, BLOCKS, s);
+		assert_in_range(sim_calls(r.s, SIM_SLOT_create), 0, turn == 1 ? BLOCKS / 4 + 1 : 0);
+		mark[turn % 2] = rig_alloc(&r, MIB(2), s);
+		free_blocks(&r, blocks, BLOCKS);
+		rig_check(&r);
+	}
+	assert_in_range(rig_stat(&r, "reserved_bytes.all.current"), 0, MIB(BLOCK) * (BLOCKS + BLOCKS / 4 + 2));
+	rig_free(&r, mark[0]);
+	rig_free(&r, mark[1]);
+	rig_sync(&r);
+	rig_close(&r);
+}
+
 enum { PIECES = 8 };  /* of one tile */
 
 /* Free blocks of two streams side by side serve a third one's request. The device is not asked, though work of a stream
@@ -124,6 +156,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_small_regret),
+		cmocka_unit_test(test_peaks_far_apart),
 		cmocka_unit_test(test_neighbours),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
