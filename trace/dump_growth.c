@@ -21,7 +21,7 @@ enum { CHURN_LEAST = 10 };
 
 /* Nor has a loop that loads data: models do less than 1 / WORK_SHARE of its allocating, and it keeps at least
  * 1 / KEPT_SHARE of what its steps rise by. */
-enum { KEPT_SHARE = 4, WORK_SHARE = 4 };
+enum { KEPT_SHARE = 4, WORK_SHARE = 16 };
 
 /* The part of what steps keep that is gradients, and that is not, at least, where they are differentiated through. */
 enum { KEPT_BOTH = 8 };

@@ -350,14 +350,19 @@ out:
  * them. */
 enum { NEWEST = 9 };
 
-/* What failed may make the last step longer than the `newest` before it; if it is more than twice as long, the loop has
- * ended. */
-static bool still_lasts(const struct dump_steps *s, size_t end, size_t newest)
+/* How often the unfinished step is as long as the longest of the `newest` before it, rounded up. */
+static size_t overlong(const struct dump_steps *s, size_t end, size_t newest)
 {
-	size_t longest = 0, from = s->count > newest ? s->count - newest : 0;
+	size_t longest = 1, from = s->count > newest ? s->count - newest : 0;
 	for (size_t i = from; i + 1 < s->count; i++)
 		longest = s->at[i + 1] - s->at[i] > longest ? s->at[i + 1] - s->at[i] : longest;
-	return end - s->at[s->count - 1] <= 2 * longest;
+	return (end - s->at[s->count - 1] + longest - 1) / longest;
+}
+
+/* What failed may make the last step longer than others; if it is more than twice as long, the loop has ended. */
+static bool still_lasts(const struct dump_steps *s, size_t end, size_t newest)
+{
+	return overlong(s, end, newest) <= 2;
 }
 
 /* Whether the program has done as much between earlier steps, if those do not begin in a model, as layers do. */
@@ -367,8 +372,9 @@ static bool did_as_much(const struct dump *d, const struct dump_steps *s, size_t
 	return (s->marked || (begin->of_program && begin->modules == 0)) && still_lasts(s, end, s->count);
 }
 
-/* A program that has left its loop may be in another, such as evaluation after training: then that one's steps count.
- * If it has none or few, the program may be doing what it did between earlier steps. */
+/* A program that has left its loop, or does more than in any of its newest steps, may be in another, such as evaluation
+ * after training: then that one's steps count. If it has none or few, the program may be doing what it did between
+ * earlier steps. */
 static bool find_newer(const struct dump *d, size_t end, struct dump_steps *s)
 {
 	struct dump_steps newer = { 0 };
@@ -377,7 +383,7 @@ static bool find_newer(const struct dump *d, size_t end, struct dump_steps *s)
 		return false;
 	}
 	newer.lasts = newer.count > DUMP_STEPS_LEAST && still_lasts(&newer, end, NEWEST);
-	s->lasts = did_as_much(d, s, end);
+	s->lasts = s->lasts || did_as_much(d, s, end);
 	bool better = newer.lasts && (newer.count >= NEWEST || !s->lasts);
 	dump_steps_free(better ? s : &newer);
 	if (better)
@@ -441,5 +447,6 @@ trz_status dump_steps(const struct dump *d, int device, size_t first, size_t end
 		return TRZ_OK;
 	}
 	out->lasts = still_lasts(out, end, told ? out->count : NEWEST);
-	return out->lasts || told || find_newer(d, end, out) ? TRZ_OK : no_memory(out, first, end);
+	bool usual = told || overlong(out, end, NEWEST) <= 1;
+	return usual || find_newer(d, end, out) ? TRZ_OK : no_memory(out, first, end);
 }

@@ -946,6 +946,29 @@ class Loops(Case):
         self.append(s, newest)
         self.expect(s, "leak", 54)
 
+    def test_an_evaluation_of_few_events(self):
+        """It frees nothing and runs no optimizer: all of it has hardly more events than a step."""
+        s = self.loop(INNER)
+        newest, s.trace = s.trace, []
+        for _ in range(20):
+            for k in range(33):
+                s.passes(4, s.at + k * GIB, ADAM if k else FORWARD)
+            s.step_ends()
+        self.append(s, newest)
+        self.expect(s, "leak", 54)
+
+    def test_an_evaluation_whose_metrics_take_most(self):
+        """Its model does a tenth of the allocating: it loads no data."""
+        s, kept, at = Snapshot(), [], BASE + 100 * GIB
+        for _ in range(40):
+            s.event("alloc", 64, addr=s.at + len(kept) * 64 * MIB, frames=KEPT)
+            kept.append((64, "a", KEPT))
+            for stack in (INNER, *[KEPT] * 3):
+                s.passes(16, at, stack)
+        s.segment(*kept)
+        s.oom(64, 10)
+        self.expect(s, "leak", 54)
+
     def test_an_evaluation_that_is_longer_than_those_before(self):
         """Its outputs are in a list, as theirs were, which each of them gave up; the list alone is not let go yet. The
         last is called from another line."""
