@@ -347,6 +347,9 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 		[REMEDY_LIMIT] = "raise the limit",
 		[REMEDY_OTHER_PROCESS] = "end the other processes, or use another device",
 		[REMEDY_OVERFILLED] = "collect less in the loop: fewer rounds at once, or results reduced or moved to the host",
+		[REMEDY_ATTEMPT] = "drop what a failed attempt has left: try again after the except block, and keep no "
+		                   "exception (its traceback keeps tensors)",
+		[REMEDY_LOADED] = "load checkpoints to the host (map_location=\"cpu\"): the model has its weights already",
 		[REMEDY_ROUNDING] = "ask for sizes that need no rounding",
 		[REMEDY_CHECKPOINT] = "activations: checkpoint them in training, keep fewer, or offload them",
 		[REMEDY_OFFLOAD_OPTIMIZER] = "shard, offload or shrink (8 bit) the optimizer's state",
@@ -566,6 +569,14 @@ static void say_growth(struct writer *w)
 		    e->forecast.steps_low, e->forecast.steps_high);
 }
 
+static bool advises(const struct verdict *v, enum remedy_kind kind)
+{
+	for (unsigned i = 0; i < v->remedy_count; i++)
+		if (v->remedies[i].kind == kind)
+			return true;
+	return false;
+}
+
 /* Points out a checkpoint that is live beside the model that it was for. */
 static void say_loaded(struct writer *w)
 {
@@ -578,7 +589,8 @@ static void say_loaded(struct writer *w)
 		if (e->holders[i].loaded && (!most || e->holders[i].bytes > most->bytes))
 			most = &e->holders[i];
 	}
-	if (most && e->failed && evidence_known(e->allocated) && bytes >= e->allocated / MUCH)
+	if (most && e->failed && !advises(w->v, REMEDY_LOADED) && evidence_known(e->allocated) &&
+	    bytes >= e->allocated / MUCH)
 		say(w, "  note: %s are as %.120s has read them from a file; if they have been copied into a model since, load "
 		    "to the host (map_location=\"cpu\") and let go of them", SIZE(bytes), known_text(most->site));
 }

@@ -32,6 +32,9 @@ enum { MUCH_ROUNDED = 4 };
 /* What gets larger with the steps is why memory ran out, from this share of what is live on. */
 enum { MUCH_GROWN = 8 };
 
+/* What is kept without need is worth a word from this share of what is live on. */
+enum { MUCH_SPARE = 16 };
+
 /* A line holds very many blocks from MANY on, if they are MANY_OF_EACH times as many as the weights: small weights are
  * sampled, and a layer of PyTorch's own makes a dozen blocks for each large one. */
 enum { MANY = 256, MANY_OF_EACH = 16 };
@@ -611,6 +614,13 @@ static bool has_enough(const struct verdict *v)
 	return false;
 }
 
+/* What a program may keep without need, if it is much. */
+static void add_spare(const struct evidence *e, struct verdict *v, enum remedy_kind kind, uint64_t bytes)
+{
+	if (e->failed && evidence_known(bytes) && evidence_known(e->allocated) && bytes >= e->allocated / MUCH_SPARE)
+		add_remedy(v, kind, bytes, covers(v, bytes));
+}
+
 /* A smaller batch would help for some steps only. */
 static void add_growth(const struct evidence *e, struct verdict *v, uint64_t leak)
 {
@@ -656,6 +666,8 @@ static bool is_reason_of(const struct verdict *v, enum remedy_kind remedy)
 		[REMEDY_JOIN] = VERDICT_FRAGMENTED,
 		[REMEDY_ROUNDING] = VERDICT_ROUNDING,
 		[REMEDY_OVERFILLED] = VERDICT_FULL,
+		[REMEDY_ATTEMPT] = VERDICT_FULL,
+		[REMEDY_LOADED] = VERDICT_FULL,
 		[REMEDY_GROWTH] = VERDICT_FULL,
 		[REMEDY_FEWER] = VERDICT_FULL,
 		[REMEDY_BATCH] = VERDICT_FULL,
@@ -745,8 +757,14 @@ static void find_lasts(const struct evidence *e, struct verdict *v)
 	}
 }
 
+/* Remedies against what would soon fill other memory, too, or fills it without need. */
+static bool fills(enum remedy_kind kind)
+{
+	return kind == REMEDY_GROWTH || kind == REMEDY_FEWER || kind == REMEDY_ATTEMPT || kind == REMEDY_LOADED;
+}
+
 /* What may be better than the remedy that the verdict suggests, which will not last or is up to others: to fix a leak,
- * to bound what gets larger, or a batch that is a little smaller. NULL: nothing. */
+ * to bound what gets larger or drop what is kept without need, or a batch that is a little smaller. NULL: nothing. */
 static const struct verdict_remedy *find_rival(const struct evidence *e, const struct verdict *v)
 {
 	bool others = v->kind == VERDICT_LIMIT || v->kind == VERDICT_OTHER_PROCESS;
@@ -754,7 +772,7 @@ static const struct verdict_remedy *find_rival(const struct evidence *e, const s
 		const struct verdict_remedy *r = &v->remedies[i];
 		if (r->kind == REMEDY_LEAK && r->enough)
 			return r;
-		if (r->kind == REMEDY_GROWTH && v->kind != VERDICT_FULL)
+		if (fills(r->kind) && r->enough && v->kind != VERDICT_FULL)
 			return r;
 		if (r->kind == REMEDY_BATCH && r->enough && others && r->bytes <= verdict_scaling(e) / LITTLE_SMALLER)
 			return r;
@@ -805,6 +823,8 @@ static void find_remedies(const struct evidence *e, struct verdict *v)
 		add_remedy(v, REMEDY_OVERFILLED, overfilled, true);
 	add_growth(e, v, leak);
 	add_fewer(e, v, leak);
+	add_spare(e, v, REMEDY_ATTEMPT, e->kept_failed);
+	add_spare(e, v, REMEDY_LOADED, e->loaded_twice);
 	if (e->failed && is_rounding(e, v) && is_material(e, v, VERDICT_ROUNDING))
 		add_remedy(v, REMEDY_ROUNDING, v->rounding, true);
 	add_batch(e, v);
@@ -851,7 +871,7 @@ const char *remedy_name(enum remedy_kind kind)
 {
 	static const char *const names[REMEDY_COUNT] = {
 		"trim", "other_streams", "release_pools", "join_pieces", "raise_limit", "end_other_processes", "fix_leak",
-		"collect_less", "avoid_rounding", "bound_growth", "keep_fewer", "smaller_batch",
+		"collect_less", "drop_attempt", "load_to_host", "avoid_rounding", "bound_growth", "keep_fewer", "smaller_batch",
 		"checkpoint_activations", "offload_optimizer", "offload_weights", "shrink_kv_cache",
 	};
 	return names[kind];

@@ -31,6 +31,8 @@ enum remedy_kind {
 	REMEDY_OTHER_PROCESS,      /* end the other processes */
 	REMEDY_LEAK,               /* free what grows */
 	REMEDY_OVERFILLED,         /* collect less in a loop */
+	REMEDY_ATTEMPT,            /* drop what an attempt that failed before keeps */
+	REMEDY_LOADED,             /* load a checkpoint to the host */
 	REMEDY_ROUNDING,           /* ask for sizes that need no rounding */
 	REMEDY_GROWTH,             /* bound what gets larger with each step */
 	REMEDY_FEWER,              /* keep fewer of the many blocks that one line holds */

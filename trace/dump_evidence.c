@@ -13,6 +13,7 @@
 #include "dump_holdings.h"
 #include "dump_left.h"
 #include "dump_play.h"
+#include "dump_spare.h"
 #include "error.h"
 #include "report_evidence.h"
 
@@ -364,6 +365,8 @@ trz_status dump_evidence(const struct dump *d, const char *name, int device, str
 	if (failure != SIZE_MAX && !d->terrazzo)
 		infer(e);
 	status = tell_holders(d, &m, e);
+	if (status == TRZ_OK && e->failed && e->has_history)
+		status = dump_spare(d, device, end, &m, e);
 	if (status == TRZ_OK && e->has_history)
 		status = tell_history(d, &m, end, e, e->failed ? NULL : fails);
 	dump_moment_free(&m);

@@ -144,6 +144,17 @@ class Verdicts(Case):
             text = run(self.save(s.contents()), text=True).stdout
             self.assertEqual("1.95 GiB are as u/train.py:9 main has read" in text, told)
 
+    def test_a_checkpoint_beside_its_model(self):
+        """What it holds beyond the model, its optimizer may use."""
+        load = [{"filename": f"{TORCH}/serialization.py", "line": 1, "name": "restore_location"}, *TRAIN]
+        for weights, spare in ((300, 900), (100, 0)):
+            s = Snapshot()
+            s.segment(*[(weights, "a", WEIGHT)] * 3, *[(300, "a", load)] * 9)
+            s.oom(256, 10)
+            got = self.expect(s, "full", 246)
+            self.assertEqual(got["figures"]["loaded_twice"], spare * MIB)
+            self.assertEqual(got["remedies"][0]["name"], "load_to_host" if spare else "smaller_batch")
+
     def test_fragmented(self):
         """The popular picture: [10][5 free][20][15 free][30], in units of 100 MiB."""
         for ask, verdict, short in ((2500, "full", 500), (2000, "fragmented", 500), (1600, "fragmented", 100)):
@@ -402,6 +413,45 @@ class History(Case):
         s.oom(512, 100)
         s.segment((3000, "a", FORWARD))
         self.expect(s, "full", 412)
+
+    def attempts(self, again, kept, count=3):
+        """Requests at lines 16 and 18, until one fails; then again, from line 16 on, with half as much each time."""
+        batch, forward = ([{"filename": "/srv/u/train.py", "line": line, "name": name}, *TRAIN]
+                          for line, name in ((16, "step"), (18, "forward")))
+        s, mib = Snapshot(), 400
+        s.event("alloc", 500, addr=s.at, frames=again)
+        s.segment((500, "a", again))
+        for _ in range(count):
+            blocks = [(mib, again)] + [(mib, forward)] * 3
+            at = s.at
+            for size, frames in blocks:
+                s.event("alloc", size, addr=at, frames=frames)
+                at += size * MIB
+            s.oom(mib, 10, frames=batch)
+            if kept:
+                s.segment(*[(size, "a", frames) for size, frames in blocks])
+            else:
+                at = s.at
+                for size, _ in blocks:
+                    for action in ("free_requested", "free_completed"):
+                        s.event(action, size, addr=at)
+                    at += size * MIB
+                s.segment((4 * mib, "f"))
+            mib //= 2
+        return s
+
+    def test_attempts_that_an_exception_keeps(self):
+        """The first line's other allocations, of before, are none of them. If what failed is let go of, or a library
+        goes on at the same place, there is nothing to drop."""
+        batch, other = ([{"filename": "/srv/u/train.py", "line": line, "name": "step"}, *TRAIN] for line in (16, 12))
+        got = self.explain(self.attempts(other, True))
+        self.assertEqual(got["figures"]["kept_failed"], (1600 + 800) * MIB)
+        self.assertEqual((got["verdict"], got["remedies"][0]["name"]), ("full", "drop_attempt"))
+        self.assertEqual(self.explain(self.attempts(other, False))["figures"]["kept_failed"], 0)
+        self.assertEqual(self.explain(self.attempts(batch, True))["figures"]["kept_failed"], 0)
+        self.assertEqual(self.explain(self.attempts(WEIGHT, True))["figures"]["kept_failed"], 0)
+        text = run(self.save(self.attempts(other, True).contents()), text=True).stdout
+        self.assertIn("try again after the except block", text.splitlines()[2])
 
     def test_a_pending_free_is_pending_again(self):
         s = Snapshot()

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An attempt begins where the program allocates at the line at which it begins to try again.
+ */
+#include "dump_spare.h"
+
+#include "bits.h"
+#include "dump_sites.h"
+#include "error.h"
+#include "trace_map.h"
+
+/* ---- attempts --------------------------------------------------------------------------------------- */
+
+/* The program's next request; `end`: it is that event. */
+static size_t next_request(const struct dump *d, size_t from, size_t end)
+{
+	while (from < end && d->events[from].action != DUMP_ALLOC && d->events[from].action != DUMP_OOM)
+		from++;
+	return from;
+}
+
+/* What a program goes on needing, whatever it tries again. */
+static bool is_needed(const struct dump *d, uint32_t stack)
+{
+	enum evidence_category c = dump_category(d, stack);
+	return c == CATEGORY_WEIGHTS || c == CATEGORY_GRADIENTS || c == CATEGORY_OPTIMIZER || c == CATEGORY_KV_CACHE;
+}
+
+/* Where the attempt that failed at `failure` began: at the line at which the program tries again. `failure`: unknown. A
+ * library that makes do with less goes on at the same place. */
+static size_t find_attempt(const struct dump *d, size_t first, size_t failure, size_t end)
+{
+	uint32_t again = d->events[next_request(d, failure + 1, end)].stack;
+	uint32_t line = dump_site(d, again)->frame;
+	if (again == d->events[failure].stack || line == UINT32_MAX || is_needed(d, again))
+		return failure;
+	for (size_t i = failure; i > first; i--)
+		if (d->events[i - 1].action == DUMP_ALLOC && dump_site(d, d->events[i - 1].stack)->frame == line)
+			return i - 1;
+	return failure;
+}
+
+/* Notes by address the newest allocations of all attempts that failed before `end`. Errors: HOST_MEMORY. */
+static trz_status note_attempts(const struct dump *d, size_t first, size_t end, struct trace_map *made)
+{
+	trz_status status = TRZ_OK;
+	size_t after = first;
+	for (size_t i = first; i < end && status == TRZ_OK; i++) {
+		if (d->events[i].action != DUMP_OOM)
+			continue;
+		for (size_t k = find_attempt(d, after, i, end); k < i && status == TRZ_OK; k++)
+			if (d->events[k].action == DUMP_ALLOC)
+				status = map_set(made, d->events[k].address, (uint32_t)(k - first));
+		after = i + 1;
+	}
+	for (size_t i = first; i < end; i++) {
+		uint32_t at;
+		if (d->events[i].action == DUMP_FREE_REQUESTED && map_get(made, d->events[i].address, &at) && first + at < i)
+			map_remove(made, d->events[i].address);
+	}
+	return status;
+}
+
+static trz_status find_kept(const struct dump *d, size_t first, size_t event, const struct dump_moment *m,
+                            struct evidence *e)
+{
+	struct trace_map made = { 0 };
+	uint32_t at;
+	trz_status status = note_attempts(d, first, event, &made);
+	e->kept_failed = 0;
+	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++) {
+		const struct dump_block *b = &m->blocks[i];
+		if (b->state == DUMP_HELD && map_get(&made, b->address, &at) && !is_needed(d, b->stack))
+			e->kept_failed += b->size;
+	}
+	map_free(&made);
+	return status;
+}
+
+/* ---- checkpoints ------------------------------------------------------------------------------------ */
+
+/* What was read from files in the sizes of weights that were not. Errors: HOST_MEMORY. */
+static trz_status find_loaded(const struct dump *d, const struct dump_moment *m, struct evidence *e)
+{
+	struct trace_map weights = { 0 };
+	trz_status status = TRZ_OK;
+	uint32_t count;
+	e->loaded_twice = 0;
+	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++) {
+		const struct dump_block *b = &m->blocks[i];
+		const struct dump_site *site = dump_site(d, b->stack);
+		if (b->state == DUMP_HELD && site->category == CATEGORY_WEIGHTS && !site->of_file)
+			status = map_count(&weights, b->size, &count);
+	}
+	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++) {
+		const struct dump_block *b = &m->blocks[i];
+		if (b->state != DUMP_HELD || !dump_site(d, b->stack)->of_file || !map_get(&weights, b->size, &count) || !count)
+			continue;
+		e->loaded_twice += b->size;
+		status = map_set(&weights, b->size, count - 1);
+	}
+	map_free(&weights);
+	return status;
+}
+
+trz_status dump_spare(const struct dump *d, int device, size_t event, const struct dump_moment *m, struct evidence *e)
+{
+	trz_status status = find_kept(d, d->traces[device].first, event, m, e);
+	if (status == TRZ_OK)
+		status = find_loaded(d, m, e);
+	return status == TRZ_OK ? TRZ_OK : trz_fail(status, "no memory to look for what is kept without need");
+}
