@@ -497,7 +497,8 @@ static bool is_material(const struct evidence *e, const struct verdict *v, enum 
 	if (kind == VERDICT_POOL)
 		return has_piece(v, e->largest_pools) || e->free_pools >= least;
 	if (kind == VERDICT_OTHER_STREAM)
-		return has_piece(v, e->largest_streams) || has_piece(v, e->largest_free) || others_streams(e) >= least;
+		return has_piece(v, e->largest_streams) || has_piece(v, e->largest_free) ||
+		       others_streams(e) >= (e->joins ? least : least_scattered(e));
 	if (kind == VERDICT_FRAGMENTED)
 		return v->usable >= least_scattered(e) && less(sum(v->room, v->usable), v->piece) >= least;
 	if (kind == VERDICT_ROUNDING) {

@@ -209,6 +209,18 @@ class Verdicts(Case):
         got = self.expect(s, "other_stream", 1948)
         self.assertEqual(got["figures"]["free_streams"], 2900 * MIB)
 
+    def test_scraps_of_other_streams(self):
+        """Beside a list, some per cent in pieces that the request could not have had are not why memory ran out."""
+        queued = [{"filename": "/srv/u/queue.py", "line": 8, "name": "fill"}, *TRAIN]
+        for scrap, verdict, remedy in ((1, "full", "keep_fewer"), (3, "other_stream", "other_streams")):
+            s = Snapshot()
+            for _ in range(100):
+                s.segment((36, "a", queued), (scrap, "f"), stream=7)
+            s.oom(48, 28)
+            got = self.expect(s, verdict, 20)
+            self.assertEqual(got["remedies"][0]["name"], remedy)
+            self.assertIn("keep_fewer", [one["name"] for one in got["remedies"][:2]])
+
     def test_pending_memory_of_other_streams(self):
         for state in ("active_pending_free", "active_awaiting_free"):
             s = Snapshot()
