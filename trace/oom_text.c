@@ -325,6 +325,10 @@ static void read_error(struct window *w)
 
 /* ---- finding ---------------------------------------------------------------------------------------- */
 
+/* cudaMallocAsync's error, and what programs leave of it. */
+#define ASYNC_ANCHOR "wouldexceedallowedmemory"
+#define ASYNC_BARE_ANCHOR "OutOfMemoryError:Allocationondevice"
+
 /* How errors begin. */
 struct anchor {
 	const char *text;
@@ -335,7 +339,8 @@ struct anchor {
 static const struct anchor anchors[] = {
 	{ "outofmemory.Triedtoallocate", NULL, false },
 	{ "outofmemory.Allocationwaspreemptively", NULL, false },
-	{ "wouldexceedallowedmemory", NULL, false },
+	{ ASYNC_ANCHOR, NULL, false },
+	{ ASYNC_BARE_ANCHOR, NULL, false },
 	{ "backendoutofmemory(MPS", NULL, false },
 	{ "largerthan4GB!Triedtoallocate", NULL, false },
 	{ OWN_ANCHOR, NULL, false },
@@ -386,11 +391,16 @@ static char *next_error(struct ahead *ahead, char *at)
 	return first;
 }
 
+static bool begins(const char *at, const char *anchor)
+{
+	return strncmp(at, anchor, strlen(anchor)) == 0;
+}
+
 /* Of an error at its anchor; NULL: its first words come before. */
 static const struct anchor *anchor_of(const char *at)
 {
 	for (size_t i = 0; i < sizeof anchors / sizeof anchors[0]; i++)
-		if (strncmp(at, anchors[i].text, strlen(anchors[i].text)) == 0)
+		if (begins(at, anchors[i].text))
 			return &anchors[i];
 	return NULL;
 }
@@ -398,8 +408,10 @@ static const struct anchor *anchor_of(const char *at)
 /* Whether the error at `own` only continues the one at `at`: PyTorch's words come first, then terrazzo's. */
 static bool continues(const char *at, const char *own)
 {
-	size_t back = min_u64((uint64_t)(own - at), 40), size = strlen(OWN_ANCHOR);
-	return strncmp(at, OWN_ANCHOR, size) != 0 && strncmp(own, OWN_ANCHOR, size) == 0 &&
+	if (begins(at, ASYNC_BARE_ANCHOR) && begins(own, ASYNC_ANCHOR))
+		return own - at < (long)sizeof ASYNC_BARE_ANCHOR + 4;
+	size_t back = min_u64((uint64_t)(own - at), 40);
+	return !begins(at, OWN_ANCHOR) && begins(own, OWN_ANCHOR) &&
 	       memmem(own - back, back, "terrazzo:", 9) && own - at < WINDOW;
 }
 
@@ -458,7 +470,7 @@ static char *begin_of(char *text, char *anchor)
 {
 	size_t back = min_u64((uint64_t)(anchor - text), 24);
 	char *begin = anchor - back;
-	if (strncmp(anchor, OWN_ANCHOR, strlen(OWN_ANCHOR)) == 0)
+	if (begins(anchor, OWN_ANCHOR))
 		return begin;
 	char *device = memmem(begin, back, "Allocationondevice", 18);
 	return device ? device : anchor;
