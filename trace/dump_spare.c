@@ -40,7 +40,37 @@ static size_t find_attempt(const struct dump *d, size_t first, size_t failure, s
 	return failure;
 }
 
-/* Notes by address the newest allocations of all attempts that failed before `end`. Errors: HOST_MEMORY. */
+static uint32_t frame_from_outside(const struct dump *d, uint32_t stack, uint32_t depth)
+{
+	return d->stack_frames[d->stacks[stack].first + d->stacks[stack].count - 1 - depth];
+}
+
+/* How many frames two stacks share, from the outermost on. */
+static uint32_t shared_frames(const struct dump *d, uint32_t a, uint32_t b)
+{
+	uint32_t depth = 0, most = (uint32_t)min_u64(d->stacks[a].count, d->stacks[b].count);
+	while (depth < most && frame_from_outside(d, a, depth) == frame_from_outside(d, b, depth))
+		depth++;
+	return depth;
+}
+
+/* Notes by address what an attempt has allocated. If the program goes on elsewhere, as in a notebook's next cell, it is
+ * what the failing call has, whose frames the program has left since. Errors: HOST_MEMORY. */
+static trz_status note_attempt(const struct dump *d, size_t first, size_t failure, size_t end, struct trace_map *made)
+{
+	size_t from = find_attempt(d, first, failure, end);
+	uint32_t failing = d->events[failure].stack, again = d->events[next_request(d, failure + 1, end)].stack;
+	uint32_t left = from < failure ? 0 : shared_frames(d, failing, again) + 1;
+	trz_status status = TRZ_OK;
+	if (again == failing)
+		return TRZ_OK;
+	for (size_t i = left ? first : from; i < failure && status == TRZ_OK; i++)
+		if (d->events[i].action == DUMP_ALLOC && (!left || shared_frames(d, failing, d->events[i].stack) >= left))
+			status = map_set(made, d->events[i].address, (uint32_t)i);
+	return status;
+}
+
+/* Of all attempts before `end`, what has not been freed since. Errors: HOST_MEMORY. */
 static trz_status note_attempts(const struct dump *d, size_t first, size_t end, struct trace_map *made)
 {
 	trz_status status = TRZ_OK;
@@ -48,14 +78,12 @@ static trz_status note_attempts(const struct dump *d, size_t first, size_t end, 
 	for (size_t i = first; i < end && status == TRZ_OK; i++) {
 		if (d->events[i].action != DUMP_OOM)
 			continue;
-		for (size_t k = find_attempt(d, after, i, end); k < i && status == TRZ_OK; k++)
-			if (d->events[k].action == DUMP_ALLOC)
-				status = map_set(made, d->events[k].address, (uint32_t)(k - first));
+		status = note_attempt(d, after, i, end, made);
 		after = i + 1;
 	}
 	for (size_t i = first; i < end; i++) {
 		uint32_t at;
-		if (d->events[i].action == DUMP_FREE_REQUESTED && map_get(made, d->events[i].address, &at) && first + at < i)
+		if (d->events[i].action == DUMP_FREE_REQUESTED && map_get(made, d->events[i].address, &at) && at < i)
 			map_remove(made, d->events[i].address);
 	}
 	return status;
