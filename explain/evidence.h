@@ -47,6 +47,7 @@ enum {
 	X(allocated, "held by the program, rounding included")                                                   \
 	X(live_requested, "of allocated: what the program asked for")                                            \
 	X(kept_failed, "of allocated: made for requests that failed before, and live although the program tries again")  \
+	X(kept_passes, "of allocated: activations of more passes through models than a step keeps at a time")      \
 	X(loaded_twice, "of allocated: read from files of tensors in the sizes of weights that were not")         \
 	X(pending, "freed by the program, but other streams' work on it is not done")                            \
 	X(cached, "free memory of the allocator")                                                                \

@@ -349,6 +349,8 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 		[REMEDY_OVERFILLED] = "collect less in the loop: fewer rounds at once, or results reduced or moved to the host",
 		[REMEDY_ATTEMPT] = "drop what a failed attempt has left: try again after the except block, and keep no "
 		                   "exception (its traceback keeps tensors)",
+		[REMEDY_PASSES] = "let go of each pass's activations before the next, as the steps before did: no_grad() in "
+		                  "evaluation, .item() for losses that are added up",
 		[REMEDY_LOADED] = "load checkpoints to the host (map_location=\"cpu\"): the model has its weights already",
 		[REMEDY_ROUNDING] = "ask for sizes that need no rounding",
 		[REMEDY_CHECKPOINT] = "activations: checkpoint them in training, keep fewer, or offload them",

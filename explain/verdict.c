@@ -668,6 +668,7 @@ static bool is_reason_of(const struct verdict *v, enum remedy_kind remedy)
 		[REMEDY_ROUNDING] = VERDICT_ROUNDING,
 		[REMEDY_OVERFILLED] = VERDICT_FULL,
 		[REMEDY_ATTEMPT] = VERDICT_FULL,
+		[REMEDY_PASSES] = VERDICT_FULL,
 		[REMEDY_LOADED] = VERDICT_FULL,
 		[REMEDY_GROWTH] = VERDICT_FULL,
 		[REMEDY_FEWER] = VERDICT_FULL,
@@ -761,7 +762,7 @@ static void find_lasts(const struct evidence *e, struct verdict *v)
 /* Remedies against what would soon fill other memory, too, or fills it without need. */
 static bool fills(enum remedy_kind kind)
 {
-	return kind == REMEDY_GROWTH || kind == REMEDY_FEWER || kind == REMEDY_ATTEMPT || kind == REMEDY_LOADED;
+	return kind == REMEDY_GROWTH || kind == REMEDY_FEWER || (kind >= REMEDY_ATTEMPT && kind <= REMEDY_LOADED);
 }
 
 /* What may be better than the remedy that the verdict suggests, which will not last or is up to others: to fix a leak,
@@ -825,6 +826,8 @@ static void find_remedies(const struct evidence *e, struct verdict *v)
 	add_growth(e, v, leak);
 	add_fewer(e, v, leak);
 	add_spare(e, v, REMEDY_ATTEMPT, e->kept_failed);
+	if (!leak)
+		add_spare(e, v, REMEDY_PASSES, e->kept_passes);
 	add_spare(e, v, REMEDY_LOADED, e->loaded_twice);
 	if (e->failed && is_rounding(e, v) && is_material(e, v, VERDICT_ROUNDING))
 		add_remedy(v, REMEDY_ROUNDING, v->rounding, true);
@@ -872,7 +875,8 @@ const char *remedy_name(enum remedy_kind kind)
 {
 	static const char *const names[REMEDY_COUNT] = {
 		"trim", "other_streams", "release_pools", "join_pieces", "raise_limit", "end_other_processes", "fix_leak",
-		"collect_less", "drop_attempt", "load_to_host", "avoid_rounding", "bound_growth", "keep_fewer", "smaller_batch",
+		"collect_less", "drop_attempt", "drop_passes", "load_to_host", "avoid_rounding", "bound_growth", "keep_fewer",
+		"smaller_batch",
 		"checkpoint_activations", "offload_optimizer", "offload_weights", "shrink_kv_cache",
 	};
 	return names[kind];

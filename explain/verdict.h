@@ -32,6 +32,7 @@ enum remedy_kind {
 	REMEDY_LEAK,               /* free what grows */
 	REMEDY_OVERFILLED,         /* collect less in a loop */
 	REMEDY_ATTEMPT,            /* drop what an attempt that failed before keeps */
+	REMEDY_PASSES,             /* keep the activations of no more passes than a step of training does */
 	REMEDY_LOADED,             /* load a checkpoint to the host */
 	REMEDY_ROUNDING,           /* ask for sizes that need no rounding */
 	REMEDY_GROWTH,             /* bound what gets larger with each step */

@@ -12,6 +12,7 @@
 #include "dump_growth.h"
 #include "dump_holdings.h"
 #include "dump_left.h"
+#include "dump_passes.h"
 #include "dump_play.h"
 #include "dump_spare.h"
 #include "error.h"
@@ -314,6 +315,8 @@ static trz_status tell_growth(const struct dump_play *p, const struct dump_momen
 		status = dump_left(p->d, e->device, end, m, e);
 	if (status == TRZ_OK && lacks_leak(e))
 		status = dump_copies(p->d, e->device, end, m, e);
+	if (status == TRZ_OK && lacks_leak(e))
+		status = dump_passes(p->d, e->device, end, m, e);
 	return status;
 }
 

@@ -1025,6 +1025,34 @@ class Loops(Case):
         self.append(s, newest)
         self.expect(s, "leak", 54)
 
+    def test_an_evaluation_of_few_passes(self):
+        """The steps of training let go of their activations, its passes do not. From four passes on that is a leak;
+        where a step of training adds up the losses of several passes, a longer sum is none."""
+        def passes(in_step, in_evaluation):
+            s, at, frames = Snapshot(), BASE + 100 * GIB, (TRAIN, *[INNER] * 4, KEPT)
+            for _ in range(6):
+                made = [(at + k * GIB, frame) for k, frame in enumerate(frames * in_step)]
+                for address, frame in made:
+                    s.event("alloc", 40, addr=address, frames=frame)
+                for address, _ in made:
+                    for action in ("free_requested", "free_completed"):
+                        s.event(action, 40, addr=address)
+                s.passes(10, at, ADAM)
+                s.step_ends()
+            for k, frame in enumerate(frames * in_evaluation):
+                s.event("alloc", 40, addr=s.at + k * 40 * MIB, frames=frame)
+            s.segment(*[(40, "a", frame) for frame in frames * in_evaluation])
+            s.oom(64, 10)
+            return s
+
+        got = self.expect(passes(1, 2), "full", 54)
+        self.assertEqual((got["remedies"][0]["name"], got["remedies"][0]["bytes"]), ("drop_passes", 160 * MIB))
+        got = self.expect(passes(1, 4), "leak", 54)
+        self.assertEqual(got["growth"][0]["site"], "u/model.py:31 forward")
+        for in_step, in_evaluation in ((1, 1), (2, 4)):
+            got = self.expect(passes(in_step, in_evaluation), "full", 54)
+            self.assertNotIn("drop_passes", [one["name"] for one in got["remedies"]])
+
     def test_an_evaluation_whose_metrics_take_most(self):
         """Its model does a tenth of the allocating: it loads no data."""
         s, kept, at = Snapshot(), [], BASE + 100 * GIB
