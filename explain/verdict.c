@@ -711,6 +711,11 @@ static bool is_of_category(enum remedy_kind kind)
 	return kind >= REMEDY_CHECKPOINT && kind <= REMEDY_KV_CACHE;
 }
 
+static bool is_of_free(enum remedy_kind kind)
+{
+	return kind == REMEDY_STREAMS || kind == REMEDY_POOLS || kind == REMEDY_JOIN;
+}
+
 static bool comes_before(const struct verdict *v, enum remedy_kind own, const struct verdict_remedy *a,
                          const struct verdict_remedy *b)
 {
@@ -722,9 +727,9 @@ static bool comes_before(const struct verdict *v, enum remedy_kind own, const st
 	bool enough_a = a->enough || a->at_least, enough_b = b->enough || b->at_least;
 	if (enough_a != enough_b)
 		return enough_a;
-	/* If the device is full, pieces are not the trouble, even if joining them would suffice once. */
-	if (v->kind == VERDICT_FULL && (a->kind == REMEDY_JOIN) != (b->kind == REMEDY_JOIN))
-		return b->kind == REMEDY_JOIN;
+	/* If the device is full, what is free elsewhere is not the trouble, even if it would suffice once. */
+	if (v->kind == VERDICT_FULL && is_of_free(a->kind) != is_of_free(b->kind))
+		return is_of_free(b->kind);
 	if (is_of_category(a->kind) && is_of_category(b->kind) && (a->kind == own || b->kind == own))
 		return a->kind == own;
 	return a->kind < b->kind;

@@ -607,8 +607,11 @@ static void test_what_is_too_little_to_matter_is_beside_the_verdict(void **state
 	e.free_own = 0;
 	e.free_streams = gib(0.3);
 	e.largest_streams = gib(0.1);
+	e.categories[CATEGORY_WEIGHTS] = gib(21);
+	e.category = CATEGORY_WEIGHTS;
 	expect(VERDICT_FULL, 0.1);
 	assert_true(also(VERDICT_OTHER_STREAM));
+	assert_true(v.remedies[0].kind == REMEDY_OFFLOAD_WEIGHTS && remedy(REMEDY_STREAMS)->enough);
 	ask(2, 24, 1.9, 21.5, 21.5);
 	e.other_processes = gib(0.6);
 	expect(VERDICT_FULL, 0.1);
