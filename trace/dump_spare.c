@@ -4,6 +4,8 @@
  */
 #include "dump_spare.h"
 
+#include <string.h>
+
 #include "bits.h"
 #include "dump_sites.h"
 #include "error.h"
@@ -26,13 +28,14 @@ static bool is_needed(const struct dump *d, uint32_t stack)
 	return c == CATEGORY_WEIGHTS || c == CATEGORY_GRADIENTS || c == CATEGORY_OPTIMIZER || c == CATEGORY_KV_CACHE;
 }
 
-/* Where the attempt that failed at `failure` began: at the line at which the program tries again. `failure`: unknown. A
- * library that makes do with less goes on at the same place. */
+/* Where the attempt that failed at `failure` began: at the line at which the program tries again. `failure`: unknown.
+ * At the failing line itself models make layers, and libraries make do with less. */
 static size_t find_attempt(const struct dump *d, size_t first, size_t failure, size_t end)
 {
 	uint32_t again = d->events[next_request(d, failure + 1, end)].stack;
 	uint32_t line = dump_site(d, again)->frame;
-	if (again == d->events[failure].stack || line == UINT32_MAX || is_needed(d, again))
+	uint32_t failing = dump_site(d, d->events[failure].stack)->frame;
+	if (line == UINT32_MAX || line == failing || is_needed(d, again))
 		return failure;
 	for (size_t i = failure; i > first; i--)
 		if (d->events[i - 1].action == DUMP_ALLOC && dump_site(d, d->events[i - 1].stack)->frame == line)
@@ -54,15 +57,24 @@ static uint32_t shared_frames(const struct dump *d, uint32_t a, uint32_t b)
 	return depth;
 }
 
+/* Whether the function that made the failing call goes on, elsewhere: another thread would tell nothing. */
+static bool goes_on(const struct dump *d, uint32_t failing, uint32_t again, uint32_t shared)
+{
+	if (shared >= min_u64(d->stacks[failing].count, d->stacks[again].count))
+		return false;
+	const struct dump_frame *left = &d->frames[frame_from_outside(d, failing, shared)];
+	return strcmp(left->name, d->frames[frame_from_outside(d, again, shared)].name) == 0;
+}
+
 /* Notes by address what an attempt has allocated. If the program goes on elsewhere, as in a notebook's next cell, it is
  * what the failing call has, whose frames the program has left since. Errors: HOST_MEMORY. */
 static trz_status note_attempt(const struct dump *d, size_t first, size_t failure, size_t end, struct trace_map *made)
 {
 	size_t from = find_attempt(d, first, failure, end);
 	uint32_t failing = d->events[failure].stack, again = d->events[next_request(d, failure + 1, end)].stack;
-	uint32_t left = from < failure ? 0 : shared_frames(d, failing, again) + 1;
+	uint32_t shared = shared_frames(d, failing, again), left = from < failure ? 0 : shared + 1;
 	trz_status status = TRZ_OK;
-	if (again == failing)
+	if (again == failing || (left && !goes_on(d, failing, again, shared)))
 		return TRZ_OK;
 	for (size_t i = left ? first : from; i < failure && status == TRZ_OK; i++)
 		if (d->events[i].action == DUMP_ALLOC && (!left || shared_frames(d, failing, d->events[i].stack) >= left))
