@@ -26,7 +26,8 @@ enum {
 struct rounds {
 	const struct dump *d;
 	uint32_t *counts;          /* by stack: how often it begins a row of allocations; all 0 between stretches */
-	struct trace_map made;     /* address: the event that made an activation of this stretch */
+	bool *seen;                /* by stack: it has made activations in the steps */
+	struct trace_map made;     /* address: the round that made an activation of this stretch */
 	uint64_t live[ROUNDS], peak[ROUNDS];
 	uint64_t highest;          /* of the peaks */
 	uint64_t now, counted;     /* live in all rounds; when they were last counted */
@@ -37,6 +38,12 @@ struct rounds {
 static bool is_outside(const struct dump *d, const struct dump_event *e)
 {
 	return e->action == DUMP_ALLOC && dump_site(d, e->stack)->begins_step;
+}
+
+static bool is_activation(const struct dump *d, const struct dump_event *e)
+{
+	const struct dump_site *site = dump_site(d, e->stack);
+	return e->action == DUMP_ALLOC && site->category == CATEGORY_ACTIVATIONS && site->modules > 0;
 }
 
 /* The next allocation outside of models that begins a row of its place, from `at` on; `end`: none. */
@@ -86,9 +93,8 @@ static size_t count_kept(const struct rounds *r)
 static trz_status note_made(struct rounds *r, size_t event)
 {
 	const struct dump_event *e = &r->d->events[event];
-	const struct dump_site *site = dump_site(r->d, e->stack);
 	size_t round = r->count - 1;
-	if (site->category != CATEGORY_ACTIVATIONS || site->modules == 0)
+	if (!is_activation(r->d, e))
 		return TRZ_OK;
 	r->live[round] += e->size;
 	r->now += e->size;
@@ -135,6 +141,21 @@ static trz_status play(struct rounds *r, size_t first, size_t end)
 			note_freed(r, e);
 	}
 	return status;
+}
+
+static void note_seen(struct rounds *r, size_t first, size_t end)
+{
+	for (size_t i = first; i < end; i++)
+		r->seen[r->d->events[i].stack] |= is_activation(r->d, &r->d->events[i]);
+}
+
+/* Whether what ran last calls models where the steps did: then it may be a step that needs more passes. */
+static bool is_like_steps(const struct rounds *r, size_t first, size_t end)
+{
+	for (size_t i = first; i < end; i++)
+		if (is_activation(r->d, &r->d->events[i]))
+			return r->seen[r->d->events[i].stack];
+	return false;
 }
 
 /* What the oldest rounds keep, all but the newest `spared`. */
@@ -187,18 +208,19 @@ static trz_status compare(struct rounds *r, const struct dump_steps *steps, size
                           struct evidence *e)
 {
 	trz_status status = TRZ_OK;
-	size_t usual = 1;
+	size_t usual = 1, newest = steps->at[steps->count - 1];
 	for (size_t i = steps->count > STEPS ? steps->count - STEPS : 0; i + 1 < steps->count && status == TRZ_OK; i++) {
 		status = play(r, steps->at[i], steps->at[i + 1]);
 		usual = r->most > usual ? r->most : usual;
+		note_seen(r, steps->at[i], steps->at[i + 1]);
 	}
 	if (status == TRZ_OK)
-		status = play(r, steps->at[steps->count - 1], event);
+		status = play(r, newest, event);
 	if (status != TRZ_OK)
 		return status;
 	/* Where steps add up passes, a longer list of them is no mistake. */
-	e->kept_passes = usual == 1 ? kept_beyond(r, 1) : 0;
 	bool leaks = usual == 1 && count_kept(r) >= LEAKS;
+	e->kept_passes = leaks || (usual == 1 && !is_like_steps(r, newest, event)) ? kept_beyond(r, 1) : 0;
 	return leaks ? tell_leak(r, m, kept_beyond(r, 0), e) : TRZ_OK;
 }
 
@@ -208,14 +230,16 @@ trz_status dump_passes(const struct dump *d, int device, size_t event, const str
 	trz_status status = dump_marks(d, device, d->traces[device].first, event, &steps);
 	struct rounds *r = calloc(1, sizeof *r);
 	if (r)
-		*r = (struct rounds){ .d = d, .counts = calloc(d->stack_count + 1, sizeof *r->counts) };
-	if (!r || !r->counts)
+		*r = (struct rounds){ .d = d, .counts = calloc(d->stack_count + 1, sizeof *r->counts),
+		                      .seen = calloc(d->stack_count + 1, sizeof *r->seen) };
+	if (!r || !r->counts || !r->seen)
 		status = TRZ_ERROR_HOST_MEMORY;
 	if (status == TRZ_OK && steps.count > 1 && !steps.calls)
 		status = compare(r, &steps, event, m, e);
 	if (r) {
 		map_free(&r->made);
 		free(r->counts);
+		free(r->seen);
 	}
 	free(r);
 	dump_steps_free(&steps);
