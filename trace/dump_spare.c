@@ -66,6 +66,13 @@ static bool goes_on(const struct dump *d, uint32_t failing, uint32_t again, uint
 	return strcmp(left->name, d->frames[frame_from_outside(d, again, shared)].name) == 0;
 }
 
+/* Whether an event is of a call that was `left` frames deep. What a call makes for models, its caller hardly keeps. */
+static bool is_of_call(const struct dump *d, const struct dump_event *e, uint32_t failing, uint32_t left)
+{
+	enum evidence_category c = dump_category(d, e->stack);
+	return (c == CATEGORY_ACTIVATIONS || c == CATEGORY_TEMPORARY) && shared_frames(d, failing, e->stack) >= left;
+}
+
 /* Notes by address what an attempt has allocated. If the program goes on elsewhere, as in a notebook's next cell, it is
  * what the failing call has, whose frames the program has left since. Errors: HOST_MEMORY. */
 static trz_status note_attempt(const struct dump *d, size_t first, size_t failure, size_t end, struct trace_map *made)
@@ -77,7 +84,7 @@ static trz_status note_attempt(const struct dump *d, size_t first, size_t failur
 	if (again == failing || (left && !goes_on(d, failing, again, shared)))
 		return TRZ_OK;
 	for (size_t i = left ? first : from; i < failure && status == TRZ_OK; i++)
-		if (d->events[i].action == DUMP_ALLOC && (!left || shared_frames(d, failing, d->events[i].stack) >= left))
+		if (d->events[i].action == DUMP_ALLOC && (!left || is_of_call(d, &d->events[i], failing, left)))
 			status = map_set(made, d->events[i].address, (uint32_t)i);
 	return status;
 }

@@ -427,14 +427,13 @@ class History(Case):
         self.expect(s, "full", 412)
 
     def attempts(self, again, kept, count=3):
-        """Requests at lines 16 and 18, until one fails; then again, from line 16 on, with half as much each time."""
-        batch, forward = ([{"filename": "/srv/u/train.py", "line": line, "name": name}, *TRAIN]
-                          for line, name in ((16, "step"), (18, "forward")))
+        """Inputs and a model's activations, until a request fails; then again with half as much each time."""
+        batch = [{"filename": "/srv/u/train.py", "line": 16, "name": "step"}, *TRAIN]
         s, mib = Snapshot(), 400
         s.event("alloc", 500, addr=s.at, frames=again)
         s.segment((500, "a", again))
         for _ in range(count):
-            blocks = [(mib, again)] + [(mib, forward)] * 3
+            blocks = [(mib, again)] + [(mib, INNER)] * 3
             at = s.at
             for size, frames in blocks:
                 s.event("alloc", size, addr=at, frames=frames)
@@ -462,7 +461,7 @@ class History(Case):
         self.assertEqual(self.explain(self.attempts(other, False))["figures"]["kept_failed"], 0)
         self.assertEqual(self.explain(self.attempts(batch, True))["figures"]["kept_failed"], 0)
         self.assertEqual(self.explain(self.attempts(WEIGHT, True))["figures"]["kept_failed"], 0)
-        for name, kept in (("main", 500 + 1600), ("_bootstrap", 0)):    # elsewhere; another thread
+        for name, kept in (("main", 3 * 400), ("_bootstrap", 0)):    # elsewhere; another thread
             elsewhere = [{"filename": "/srv/u/train.py", "line": 30, "name": name}]
             s = self.attempts(TRAIN, True, 1)
             s.event("alloc", 100, addr=s.at, frames=elsewhere)
