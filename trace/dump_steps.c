@@ -350,19 +350,19 @@ out:
  * them. */
 enum { NEWEST = 9 };
 
-/* How often the unfinished step is as long as the longest of the `newest` before it, rounded up. */
-static size_t overlong(const struct dump_steps *s, size_t end, size_t newest)
+/* Whether the unfinished step is more than so many halves of the longest of the `newest` before it. */
+static bool exceeds(const struct dump_steps *s, size_t end, size_t newest, size_t halves)
 {
-	size_t longest = 1, from = s->count > newest ? s->count - newest : 0;
+	size_t longest = 0, from = s->count > newest ? s->count - newest : 0;
 	for (size_t i = from; i + 1 < s->count; i++)
 		longest = s->at[i + 1] - s->at[i] > longest ? s->at[i + 1] - s->at[i] : longest;
-	return (end - s->at[s->count - 1] + longest - 1) / longest;
+	return 2 * (end - s->at[s->count - 1]) > halves * longest;
 }
 
 /* What failed may make the last step longer than others; if it is more than twice as long, the loop has ended. */
 static bool still_lasts(const struct dump_steps *s, size_t end, size_t newest)
 {
-	return overlong(s, end, newest) <= 2;
+	return !exceeds(s, end, newest, 4);
 }
 
 /* Whether the program has done as much between earlier steps, if those do not begin in a model, as layers do. */
@@ -372,7 +372,7 @@ static bool did_as_much(const struct dump *d, const struct dump_steps *s, size_t
 	return (s->marked || (begin->of_program && begin->modules == 0)) && still_lasts(s, end, s->count);
 }
 
-/* A program that has left its loop, or does more than in any of its newest steps, may be in another, such as evaluation
+/* A program that has left its loop, or does far more than in its newest steps, may be in another, such as evaluation
  * after training: then that one's steps count. If it has none or few, the program may be doing what it did between
  * earlier steps. */
 static bool find_newer(const struct dump *d, size_t end, struct dump_steps *s)
@@ -447,6 +447,6 @@ trz_status dump_steps(const struct dump *d, int device, size_t first, size_t end
 		return TRZ_OK;
 	}
 	out->lasts = still_lasts(out, end, told ? out->count : NEWEST);
-	bool usual = told || overlong(out, end, NEWEST) <= 1;
+	bool usual = told || !exceeds(out, end, NEWEST, 3);
 	return usual || find_newer(d, end, out) ? TRZ_OK : no_memory(out, first, end);
 }
