@@ -351,7 +351,8 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 		                   "exception (its traceback keeps tensors)",
 		[REMEDY_PASSES] = "let go of each pass's activations before the next, as the steps before did: no_grad() in "
 		                  "evaluation, .item() for losses that are added up",
-		[REMEDY_LOADED] = "load checkpoints to the host (map_location=\"cpu\"): the model has its weights already",
+		[REMEDY_LOADED] = "load checkpoints to the host (map_location=\"cpu\") and let go of them: the model has its "
+		                  "own weights",
 		[REMEDY_ROUNDING] = "ask for sizes that need no rounding",
 		[REMEDY_CHECKPOINT] = "activations: checkpoint them in training, keep fewer, or offload them",
 		[REMEDY_OFFLOAD_OPTIMIZER] = "shard, offload or shrink (8 bit) the optimizer's state",

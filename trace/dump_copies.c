@@ -14,7 +14,8 @@
 
 enum {
 	MATTERS = 8,               /* the part of what is live that their weights are: gradients and state come on top */
-	COPIES_LEAST = 3,          /* counting the one that failed */
+	COPIES_LEAST = 3,          /* counting the one that failed; */
+	TRAINED_LEAST = 2,         /* or so many, if the second has many weights, and the first has been trained before */
 	COPIES_MOST = 8,           /* of a model of few weights: layers come oftener */
 	MANY_WEIGHTS = 32,         /* more than a layer has */
 	WORK_LEAST = 8,            /* other allocations between two copies, */
@@ -32,6 +33,7 @@ struct weight {
 struct list {
 	struct weight *at;
 	size_t count, room;
+	size_t trained;            /* the event that made the first live state of an optimizer; SIZE_MAX: none */
 };
 
 /* A run of one line's weights. */
@@ -49,7 +51,7 @@ static trz_status note_made(const struct dump *d, size_t first, size_t event, st
 	return status;
 }
 
-/* What lines have made as weights, or have read from a file. Errors: HOST_MEMORY. */
+/* What lines have made as weights, or have read from a file, and when training began. Errors: HOST_MEMORY. */
 static trz_status gather(const struct dump *d, size_t first, const struct trace_map *made, const struct dump_moment *m,
                          struct list *out)
 {
@@ -58,7 +60,11 @@ static trz_status gather(const struct dump *d, size_t first, const struct trace_
 		const struct dump_site *site = dump_site(d, b->stack);
 		bool weights = site->category == CATEGORY_WEIGHTS || site->of_file;
 		uint32_t at;
-		if (b->state != DUMP_HELD || !weights || !map_get(made, b->address, &at))
+		if (b->state != DUMP_HELD || !map_get(made, b->address, &at))
+			continue;
+		if (site->category == CATEGORY_OPTIMIZER && first + at < out->trained)
+			out->trained = first + at;
+		if (!weights)
 			continue;
 		if (!make_room(&out->at, out->count, &out->room, sizeof *out->at))
 			return TRZ_ERROR_HOST_MEMORY;
@@ -126,12 +132,19 @@ static uint64_t bytes_of(const struct run *r, size_t count)
 	return bytes;
 }
 
-static bool are_copies(const struct dump *d, const struct run *r, const struct evidence *e)
+/* Whether a second model of many weights is made when the first has been trained: at most a teacher is needed. */
+static bool is_second(const struct run *r, size_t trained)
+{
+	return r->count >= r->period + MANY_WEIGHTS && trained > r->at->at && trained < r->at[r->period].at;
+}
+
+static bool are_copies(const struct dump *d, const struct run *r, size_t trained, const struct evidence *e)
 {
 	size_t whole = r->count / r->period, begun = (r->count + r->period - 1) / r->period;
 	char site[DUMP_SITE_BYTES];
 	bool fails = dump_site_text(d, r->at->stack, site) && evidence_same_site(site, e->site);
-	if (whole < COPIES_LEAST - 1 || begun + (fails && begun == whole) < COPIES_LEAST)
+	size_t least = is_second(r, trained) ? TRAINED_LEAST : COPIES_LEAST;
+	if (whole < least - 1 || begun + (fails && begun == whole) < least)
 		return false;
 	bool model = r->period >= MANY_WEIGHTS || whole <= COPIES_MOST;
 	return model && bytes_of(r, r->count) >= e->allocated / MATTERS && works_between(d, r);
@@ -161,7 +174,7 @@ static trz_status judge(const struct dump *d, const struct list *list, struct ev
 			;
 		struct run run = { .at = &list->at[i], .count = next - i };
 		status = find_period(&run);
-		if (status != TRZ_OK || !are_copies(d, &run, e))
+		if (status != TRZ_OK || !are_copies(d, &run, list->trained, e))
 			continue;
 		e->growth_count = others ? 0 : e->growth_count;  /* what was no leak is not told beside one */
 		others = 0;
@@ -173,7 +186,7 @@ static trz_status judge(const struct dump *d, const struct list *list, struct ev
 trz_status dump_copies(const struct dump *d, int device, size_t event, const struct dump_moment *m, struct evidence *e)
 {
 	struct trace_map made = { 0 };
-	struct list list = { 0 };
+	struct list list = { .trained = SIZE_MAX };
 	size_t first = d->traces[device].first;
 	trz_status status = note_made(d, first, event, &made);
 	if (status == TRZ_OK)

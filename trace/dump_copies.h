@@ -10,8 +10,9 @@
 #include "trace_dump.h"
 
 /* Adds to `e`, which has a failure and a history but no leak, the line that has made the same weights in the same order
- * three times or more, the last of them perhaps not wholly, with other work in between. Layers that are moved one by
- * one come in the same way, but oftener, or with fewer weights each. Errors: HOST_MEMORY. */
+ * three times or more, the last of them perhaps not wholly, with other work in between; or twice, if the first has been
+ * trained before. Layers that are moved one by one come in the same way, but oftener, or with fewer weights each.
+ * Errors: HOST_MEMORY. */
 trz_status dump_copies(const struct dump *d, int device, size_t event, const struct dump_moment *m, struct evidence *e);
 
 #endif

@@ -964,6 +964,16 @@ class Loops(Case):
                 self.assertEqual((growth["site"], growth["per_step"]), ("u/train.py:9 main", sum(sizes) * MIB))
         self.expect(self.rounds([cell] * 2), "full", 54)
 
+    def test_a_model_that_is_loaded_again_when_it_has_been_trained(self):
+        """Two models that are trained together, such as an actor and a critic, are made before."""
+        load, state = [(mib, WEIGHT, True) for mib in (20, 8, 8, 30) * 5 + (9,) * 20], [(4, ADAM, True)] * 20
+        use = [(4, TRAIN, False), *[(8, INNER, False)] * 200]
+        for rounds, verdict in (([load, use, state + use, load, use], "leak"),
+                                ([load, use, state + use, load[:32]], "leak"),
+                                ([load, use, state + use, load[:31]], "full"),
+                                ([load, use, load, state + use], "full")):
+            self.expect(self.rounds([sum(rounds[:2], []), *rounds[2:]]), verdict, 54)
+
     def test_outputs_of_longer_and_longer_sequences(self):
         """The newest lasts until the next has been made; it is no cache."""
         s = Snapshot()
@@ -1015,11 +1025,11 @@ class Loops(Case):
         self.expect(s, "leak", 54)
 
     def test_an_evaluation_of_few_events(self):
-        """It frees nothing and runs no optimizer: all of it has hardly more events than a step."""
+        """It frees nothing and runs no optimizer: all of it has fewer events than two steps."""
         s = self.loop(INNER)
         newest, s.trace = s.trace, []
         for _ in range(20):
-            for k in range(33):
+            for k in range(22):
                 s.passes(4, s.at + k * GIB, ADAM if k else FORWARD)
             s.step_ends()
         self.append(s, newest)
