@@ -55,9 +55,9 @@ enum { ENDING_TILE = 3, UNSHARED_HALVES = 5 };
 #define EARNED_QUICKLY 350.0
 #define EARNED_SLOWLY 0.01
 
-/* Streams that keep their peaks to themselves hold the sum of these. It may exceed the program's peak by one such part
+/* Streams that keep their peaks to themselves hold the sum of these: at most such a part of the program's peak
  * (docs/decisions/0008-lending.md). */
-enum { APART_PART = 4 };
+enum { APART_PERCENT = 130 };
 
 /* Up to so many slacks above the peak, memory is created if gathering would break up free blocks for little. */
 #define BARGAIN_SLACK 1.5
@@ -138,7 +138,7 @@ bool policy_peaks_are_apart(const trz_heap *h, const struct lane *l)
 	for (const struct lane *of = h->streams.lanes.first; of; of = of->next)
 		if (of->pool == l->pool && !atomic_load_explicit(&of->stream->retired, memory_order_relaxed))
 			sum += of->held_peak;
-	return sum > peak + peak / APART_PART;
+	return sum > peak / 100 * APART_PERCENT;
 }
 
 /* Whether the program has moved its peak, or has run for long, so that what it asks for now it will ask for again. */

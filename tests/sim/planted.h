@@ -12,6 +12,9 @@
 const char *planted_noticed(struct world *w, void (*spoil)(trz_driver *driver), bool (*fit)(void), void (*plant)(void),
                             int most);
 
+/* The seed of the first world: 1, unless few worlds notice a bug and it takes long to come to one that does. */
+extern uint64_t planted_first;
+
 /* A `spoil`: what `planted_before_question` does to the heap comes before each of its questions about captures. */
 extern void (*planted_before_question)(void);
 void planted_ask(trz_driver *driver);

@@ -461,14 +461,16 @@ static void test_worlds_notice_what_is_not_clean(void **state)
 		const char *bug;
 		void (*plant)(void);
 		bool (*fit)(void);
+		uint64_t first;
 	} plants[] = {
-		{"a ticket that no free has", widen_clean, captures_alone},
-		{"slabs in use", keep_slabs, captures_much},
-		{"other streams", pass_what_is_clean, captures_much},
+		{"a ticket that no free has", widen_clean, captures_alone, 10600},
+		{"slabs in use", keep_slabs, captures_much, 1},
+		{"other streams", pass_what_is_clean, captures_much, 1},
 	};
 	assert_null(first_noticed(NULL, captures_anyhow, NULL, 20));
 	for (size_t i = 0; i < LENGTH(plants); i++) {
 		planted_before_question = plants[i].plant;
+		planted_first = plants[i].first;
 		expect_noticed(plants[i].bug, planted_ask, plants[i].fit);
 	}
 	expect_noticed("frees after the capture", make_unasked, captures_much);
