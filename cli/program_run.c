@@ -135,8 +135,7 @@ static void change_preload(struct changes *c)
 	static const char library[] = "libterrazzo_redirect.so";
 	const char *folder = program_libraries();
 	char path[CLI_PATH_SIZE + sizeof library + 1];
-	snprintf(path, sizeof path, "%s/%s", folder, library);
-	if (access(path, R_OK) != 0)
+	if (!folder || snprintf(path, sizeof path, "%s/%s", folder, library) < 0 || access(path, R_OK) != 0)
 		return;
 	change_front(c, "LD_PRELOAD", strpbrk(folder, " :") ? library : path, ":");
 	change_front(c, "ASAN_OPTIONS", "verify_asan_link_order=0", ":");  /* it interposes nothing, and may come first */
