@@ -144,7 +144,8 @@ static int join(struct comm *c)
 		snprintf(text, sizeof text, "two processes are rank %d of a communicator of %d", c->rank, c->ranks);
 	else if (shares_device(shared, c, &other))
 		snprintf(text, sizeof text, "ranks %d and %d of a communicator of %d are both on device %d: each needs one of "
-		         "its own (terrazzo sim --devices %d, and torch.cuda.set_device)", other, c->rank, c->ranks,
+		         "its own (terrazzo sim --devices %d, and torch.cuda.set_device)",
+		         other < c->rank ? other : c->rank, other < c->rank ? c->rank : other, c->ranks,
 		         c->device_number % NODE_DEVICES, c->ranks);
 	if (text[0]) {
 		if (shared)
