@@ -64,15 +64,8 @@ set(lookalikes trz_lookalike_driver trz_lookalike_runtime11 trz_lookalike_runtim
 # Preloaded into programs on a simulated device, before whatever else: it must be initialised first, it must not bind
 # lazily while it changes the dynamic linker's code, and programs that it is preloaded into have no sanitizer.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-	trz_sources(redirect_sources lookalike/redirect/*.c)
-	add_library(trz_lookalike_redirect SHARED ${redirect_sources})
-	set_target_properties(trz_lookalike_redirect PROPERTIES
-		OUTPUT_NAME terrazzo_redirect
-		LIBRARY_OUTPUT_DIRECTORY "${lookalike_dir}")
-	target_include_directories(trz_lookalike_redirect PRIVATE "${PROJECT_SOURCE_DIR}")
+	trz_lookalike(trz_lookalike_redirect libterrazzo_redirect.so redirect)
 	target_compile_options(trz_lookalike_redirect PRIVATE -fno-sanitize=all)
-	target_link_options(trz_lookalike_redirect PRIVATE -fno-sanitize=all LINKER:-z,initfirst LINKER:-z,now
-		LINKER:-z,nodelete)
-	target_link_libraries(trz_lookalike_redirect PRIVATE ${CMAKE_DL_LIBS})
+	target_link_options(trz_lookalike_redirect PRIVATE -fno-sanitize=all LINKER:-z,initfirst LINKER:-z,now)
 	list(APPEND lookalikes trz_lookalike_redirect)
 endif()

@@ -4,10 +4,11 @@
  */
 #include "call_site.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+
+#include "runtime_name.h"
 
 enum { LINES_SHOWN = 4 };
 
@@ -145,11 +146,7 @@ static void function_text(const char *name, char *text, size_t room)
 /* CUDA's runtime, which may be linked into the program, and its driver. */
 static bool is_cuda(const struct call_frame *f)
 {
-	char name[64];
-	if (lies_in(f, "libcuda") || is_python(f))
-		return lies_in(f, "libcuda");
-	function_text(f->name, name, sizeof name);
-	return strncmp(name, "libcudart", 9) == 0 || (strncmp(name, "cuda", 4) == 0 && isupper((unsigned char)name[4]));
+	return lies_in(f, "libcuda") || (!is_python(f) && is_runtime_name(f->name));
 }
 
 static bool is_own_or_cuda(const struct call_frame *f)

@@ -6,7 +6,6 @@
  *
  *     slots[hash]  ->  number - 1  ->  stacks[]: where in levels[], how many
  */
-#include <ctype.h>
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <link.h>
@@ -21,6 +20,7 @@
 #include "file_symbol.h"
 #include "prng.h"
 #include "native_stack.h"
+#include "runtime_name.h"
 
 enum {
 	STACKS = 1 << 14,
@@ -278,37 +278,11 @@ static trz_frame describe(const char *address, char *name)
 	return (trz_frame){.filename = library, .name = name};
 }
 
-/* The name itself in "cudaError cudaMalloc<float>(float**, unsigned long)". */
-static const char *without_result(const char *name)
-{
-	const char *begin = name;
-	int depth = 0;
-	for (const char *p = name; *p && (*p != '(' || depth); p++) {
-		depth += (*p == '<') - (*p == '>');
-		begin = *p == ' ' && !depth ? p + 1 : begin;
-	}
-	return begin;
-}
-
-/* "cudaMalloc", an overload of CUDA's headers that is compiled into the program, or an inner function of the static
- * runtime. Where nothing demangles it, the overload is "_ZL10cudaMallocIfE...". */
-static bool is_named_of_runtime(const char *name)
-{
-	if (!strncmp(name, "libcudart", 9))
-		return true;
-	if (!strncmp(name, "_Z", 2)) {
-		name += name[2] == 'L' ? 3 : 2;
-		name += strspn(name, "0123456789");
-	}
-	name = without_result(name);
-	return !strncmp(name, "cuda", 4) && isupper((unsigned char)name[4]);
-}
-
 static bool is_of_runtime(const char *address)
 {
 	char name[NAME_BYTES];
 	const char *library = describe(address, name).filename;
-	return library && (strstr(library, "/libcudart") || strstr(library, "/libcuda.so") || is_named_of_runtime(name));
+	return library && (strstr(library, "/libcudart") || strstr(library, "/libcuda.so") || is_runtime_name(name));
 }
 
 NOINLINE const void *native_asker(const void *caller)

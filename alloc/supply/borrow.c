@@ -95,7 +95,7 @@ static struct block *best_ordered_locked(trz_heap *h, const struct lane *l, enum
 	HEAP_GROWTH_LOCKED(h);
 	HEAP_LOCKED(h);
 	struct finding best = {.lane = NULL};
-	bool apart = policy_peaks_are_apart(h, l);
+	bool apart = kind == LARGE && policy_peaks_are_apart(h, l);
 	unsigned steps = 0;
 	FOR_LENDERS(h, other, l) {
 		uint64_t most = lendable(other, l, kind, apart);
@@ -139,7 +139,7 @@ static bool take_ordered_locked(trz_heap *h, struct lane *l, enum kind kind, boo
 {
 	HEAP_GROWTH_LOCKED(h);
 	HEAP_LOCKED(h);
-	bool any = false, apart = policy_peaks_are_apart(h, l);
+	bool any = false, apart = spare && kind == LARGE && policy_peaks_are_apart(h, l);
 	unsigned steps = 0;
 	FOR_LENDERS(h, other, l) {
 		uint64_t most = spare ? lendable(other, l, kind, apart) : UINT64_MAX;

@@ -138,7 +138,7 @@ size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, un
 {
 	HEAP_LOCKED(h);
 	size_t n = 0;
-	bool apart = how & FIND_SPARE && policy_peaks_are_apart(h, l);
+	bool apart = how & FIND_SPARE && kind == LARGE && policy_peaks_are_apart(h, l);
 	*poll_helps = false;
 	for (const struct lane *of = h->streams.lanes.first; of && n != SIZE_MAX; of = of->next) {
 		if (!may_leave(of, l, how))

@@ -329,8 +329,8 @@ def requests_library(torch):
     """requests.cpp, where PyTorch's own allocator serves the requests."""
     if sys.modules.get("terrazzo.torch") and sys.modules["terrazzo.torch"].installed():
         raise RuntimeError("terrazzo serves them; record with PyTorch's own allocator")
-    if torch.cuda.get_allocator_backend() != "native":
-        raise RuntimeError(f"{torch.cuda.get_allocator_backend()} serves them; record with PyTorch's own allocator")
+    if backend_of(torch) != "native":
+        raise RuntimeError(f"{backend_of(torch)} serves them; record with PyTorch's own allocator")
     library = observer(torch, "requests")
     library.requests_follow.restype = ctypes.c_char_p
     return library
