@@ -106,7 +106,8 @@ class Bench:
         other_costs = allocator.fits and kind != "rmm" and lag == 0
         found = harness_runs.replay(allocator, trace, lag, self.arguments.costs if other_costs else ())
         times = {harness_runs.COSTS: found.pop("driver_time_ns", None)} | found.pop("driver_time_by")
-        row.update(found, lower_bound_bytes=lower or found.get("peak_allocated_bytes"), driver_time_ns=times)
+        row.update(found, lower_bound_bytes=lower or found.get("peak_allocated_bytes"), driver_time_ns=times,
+                   takes_all=allocator.takes_all)
 
     def fit(self, kind, workload, trace, _lower, allocator, lag):
         row = self.row(kind, workload, allocator.name, lag)
@@ -204,12 +205,13 @@ class Bench:
         self.begin("host time of micros")
         for name, host in self.micros():
             for allocator in allocators.values():
-                if (host if allocator.on_host else allocator.fits) and not self.late(f"micro {name} {allocator.name}"):
+                wanted = (host or not allocator.on_host) and allocator.timed
+                if wanted and not self.late(f"micro {name} {allocator.name}"):
                     self.micro(name, allocator)
         self.begin("host time of replays")
         for kind, name, trace, _ in workloads:
             for allocator in gpu:
-                if kind == "recorded" and allocator.fits and not self.late(f"time_replay {name} {allocator.name}"):
+                if kind == "recorded" and allocator.timed and not self.late(f"time_replay {name} {allocator.name}"):
                     self.time_replay(kind, name, trace, allocator)
 
     def run_memory(self, gpu, workloads):
@@ -219,7 +221,7 @@ class Bench:
         lags = self.arguments.lags
         self.all_at_once(self.measure, [(*workload, allocator, lag) for workload in workloads for allocator in gpu
                                         for lag in (lags if allocator.fits and workload[0] != "rmm" else lags[:1])
-                                        if allocator.fits or workload[0] != "rmm"])
+                                        if allocator.fits or allocator.timed or workload[0] != "rmm"])
         for key, row in self.rows.items():  # times from runs side by side are worth nothing
             for name in HOST_TIMES if row["kind"] != "micro" else ():
                 row[name] = timed.get(key, {}).get(name)

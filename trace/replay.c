@@ -116,7 +116,7 @@ static trz_status time_free(struct replay *r, const struct replay_block *block, 
 	void *pointer = (void *)(uintptr_t)block->address;
 	trz_status status;
 	if (r->peer)
-		status = r->peer->free(r->peer->self, pointer, r->streams[block->stream], r->streams[stream]);
+		status = r->peer->free(r->peer->self, pointer, block->size, r->streams[block->stream], r->streams[stream]);
 	else if (stream == block->stream)
 		status = trz_free(r->heap, pointer);
 	else

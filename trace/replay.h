@@ -35,7 +35,7 @@ struct replay_peer {
 	trz_status (*make_stream)(void *self, bool blocking, trz_stream *out);
 	trz_status (*alloc)(void *self, uint64_t size, trz_stream stream, void **out);
 	/* `own` is the stream that allocated it, `last` the one whose work used it last. */
-	trz_status (*free)(void *self, void *pointer, trz_stream own, trz_stream last);
+	trz_status (*free)(void *self, void *pointer, uint64_t size, trz_stream own, trz_stream last);
 	trz_status (*record_stream)(void *self, void *pointer, trz_stream stream);
 	uint64_t (*driver_ticks)(void *self);  /* as sim_host_ticks */
 	void (*close)(void *self);             /* called when all is freed and no work is left; streams still exist */

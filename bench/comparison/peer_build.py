@@ -11,6 +11,8 @@ BUILD = Path(os.environ.get("TRZ_BUILD_DIR", SOURCE / "build"))
 PEERS = SOURCE / "bench" / "peers"
 WORK = BUILD / "bench"
 TORCH_VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
+RMM_ENVIRONMENT = {"RMM_DEBUG_LOG_FILE": "/dev/null"}
+RMM = "24.12.1"                     # the last version that is all headers; tools/fetch_rmm.sh has its checksum
 
 
 class Missing(Exception):
@@ -22,22 +24,28 @@ class Allocator:
     name: str
     source: Path
     options: str = ""
-    needs: str = ""                 # "torch", or a package's library
+    needs: str = ""                 # "torch", "rmm", or a package's library
     package: str = ""
     environment: dict = field(default_factory=dict)
-    fits: bool = True               # search its smallest device, and measure its host time
+    fits: bool = True               # search its smallest device; run it late and by all cost tables
+    timed: bool = True              # measure its host time
     on_host: bool = False
+    takes_all: bool = False         # of the device's memory when it opens: what it reserves says nothing
     library: Path = None            # once compiled
 
 
 def torch(name, options, fits):
-    return Allocator(name, PEERS / "peer_torch.cpp", needs="torch", fits=fits,
+    return Allocator(name, PEERS / "peer_torch.cpp", needs="torch", fits=fits, timed=fits,
                      environment={TORCH_VARIABLE: options} if options else {})
+
+
+def rmm(name, options, **kind):
+    return Allocator(name, PEERS / "peer_rmm.cpp", options, "rmm", environment=RMM_ENVIRONMENT, **kind)
 
 
 def model(name, least):
     """The model of GMLake; `least`: the smallest blocks that it stitches, in MiB."""
-    return Allocator(name, PEERS / "peer_model_gmlake.cpp", options=least, fits=False)
+    return Allocator(name, PEERS / "peer_model_gmlake.cpp", options=least, fits=False, timed=False)
 
 
 def on_host(name, package, library):
@@ -51,7 +59,11 @@ SHIPPED = (
     torch("torch_expandable", "expandable_segments:True", True),
     torch("torch_max_split", "max_split_size_mb:128", False),
     torch("torch_roundup", "roundup_power2_divisions:8", False),
-    Allocator("naive", PEERS / "peer_naive.c", fits=False),
+    rmm("rmm_pool", "pool", fits=False, timed=True),
+    rmm("rmm_binning", "binning", fits=False, timed=True),
+    rmm("rmm_pool_all", "pool:100", fits=True, timed=False, takes_all=True),
+    rmm("rmm_arena_all", "arena:100", fits=True, timed=True, takes_all=True),
+    Allocator("naive", PEERS / "peer_naive.c", fits=False, timed=False),
     model("model_gmlake", "128"),
     model("model_gmlake_all", "2"),
     on_host("jemalloc", "libjemalloc2", "libjemalloc.so.2"),
@@ -125,18 +137,45 @@ def torch_version(packages):
                  for path in packages.glob("torch-*.dist-info")), "")
 
 
-def torch_flags(packages):
-    headers = [*sorted(packages.glob("nvidia/cu1[0-9]/include"), reverse=True),
-               packages / "nvidia/cuda_runtime/include", packages / "triton/backends/nvidia/include",
-               Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"]
-    cuda = next((path for path in headers if (path / "cuda_runtime_api.h").exists()), None)
-    if not cuda:
+def headers_in(*places):
+    return next((path for path in places if (path / "cuda_runtime_api.h").exists()), None)
+
+
+def toolkit_headers():
+    return headers_in(Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include")
+
+
+def cuda_headers(packages):
+    found = headers_in(*sorted(packages.glob("nvidia/cu1[0-9]/include"), reverse=True),
+                       packages / "nvidia/cuda_runtime/include",
+                       packages / "triton/backends/nvidia/include") or toolkit_headers()
+    if not found:
         raise Missing("CUDA's headers are missing: set CUDA_HOME, or install nvidia-cuda-runtime in the environment")
+    return found
+
+
+def header_flags(folder):
+    return ["-isystem", folder, "-idirafter", SOURCE / "plug/torch/cuda"]  # NVIDIA's package lacks crt/
+
+
+def torch_flags(packages):
     libraries = packages / "torch/lib"
     new_strings = int(b"__cxx11" in (libraries / "libc10.so").read_bytes())
-    return [f"-D_GLIBCXX_USE_CXX11_ABI={new_strings}", "-isystem", packages / "torch/include", "-isystem", cuda,
-            "-idirafter", SOURCE / "plug/torch/cuda", f"-L{libraries}", "-lc10", "-lc10_cuda",
-            f"-Wl,-rpath,{libraries}"]
+    return [f"-D_GLIBCXX_USE_CXX11_ABI={new_strings}", "-isystem", packages / "torch/include",
+            *header_flags(cuda_headers(packages)),
+            f"-L{libraries}", "-lc10", "-lc10_cuda", f"-Wl,-rpath,{libraries}"]
+
+
+def rmm_flags(environment):
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "terrazzo" / "rmm"
+    run(SOURCE / "tools" / "fetch_rmm.sh", cache)
+    headers = cache / RMM / "librmm" / "include"
+    folders = (headers, headers / "rapids/libcudacxx", headers / "rapids", headers / "nvtx3")
+    return ["-DRMM_NO_LOGGING", "-DFMT_HEADER_ONLY", "-DSPDLOG_FMT_EXTERNAL",
+            "-DLIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE",
+            *(word for folder in folders for word in ("-isystem", folder)),
+            *header_flags(toolkit_headers() or cuda_headers(find_torch(environment))),
+            f"-L{WORK / 'sim'}", "-l:libcudart.so.13"]
 
 
 def flags_of(allocator, environment):
@@ -144,6 +183,8 @@ def flags_of(allocator, environment):
     if allocator.needs == "torch":
         packages = find_torch(environment)
         return torch_flags(packages), "-" + torch_version(packages)
+    if allocator.needs == "rmm":
+        return rmm_flags(environment), f"-{RMM}"
     if allocator.needs:
         allocator.options = str(find_package(allocator.package, allocator.needs))
     if allocator.source.name == "peer_terrazzo.c":
@@ -158,7 +199,7 @@ def compile_peer(allocator, environment):
     flags, version = flags_of(allocator, environment)
     made = WORK / "peers" / f"{allocator.source.stem}{version}.so"
     made.parent.mkdir(parents=True, exist_ok=True)
-    newest = max(path.stat().st_mtime for path in (allocator.source, PEERS / "bench_peer.h"))
+    newest = max(path.stat().st_mtime for path in (allocator.source, *PEERS.glob("*.h")))
     if not made.exists() or made.stat().st_mtime < newest:
         run(compiler, "-std=c++20" if cxx else "-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",
             f"-I{PEERS}", f"-I{SOURCE}/include", allocator.source, "-o", made, *flags)

@@ -11,6 +11,8 @@ import matplotlib.pyplot as plt  # noqa: E402
 
 SHOWN = {"terrazzo": ("terrazzo", "#0b6e4f"), "torch": ("PyTorch", "#d1495b"),
          "torch_expandable": ("PyTorch, expandable segments", "#edae49"),
+         "rmm_pool": ("RMM, a pool that grows", "#7a4988"),
+         "rmm_pool_all": ("RMM, a pool of the whole device", "#7a4988"),
          "planner": ("all addresses planned beforehand", "#3d5a80"),
          "jemalloc": ("jemalloc, host memory", "#8d96a3"),
          "mimalloc": ("mimalloc, host memory", "#c5cad3")}
@@ -48,7 +50,8 @@ def main(results, folder):
     memory = [row for row in rows if row["kind"] in ("recorded", "generated") and row["lag"] == 0]
     memory = [row for row in memory if not row.get("ooms")]
     folder = Path(folder)
-    bars(memory, lambda row: row.get("peak_reserved_bytes", 0) / (row.get("peak_allocated_bytes") or 1),
+    bars([row for row in memory if not row.get("takes_all")],
+         lambda row: row.get("peak_reserved_bytes", 0) / (row.get("peak_allocated_bytes") or 1),
          "Memory reserved, of what the program holds at its peak", "reserved / allocated; 1 is the limit",
          folder / "bench_reserved.svg", base=1.0)
     bars(memory, lambda row: row.get("fit_bytes", 0) / (row.get("peak_allocated_bytes") or 1),

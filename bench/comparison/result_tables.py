@@ -5,11 +5,6 @@ from .harness_runs import COSTS, TABLES
 GIB = 1 << 30
 BEGIN, END = "<!-- Made by bench/contest.py. -->", "<!-- End of what bench/contest.py makes. -->"
 
-# RMM 26.08, measured elsewhere on a simulated device, since its wheel needs a real driver. Smallest devices in GiB, in
-# steps of 0.25: pool, arena.
-RMM = {"llama7b_ckpt": (65.75, 65.50), "lora7b": (47.00, 47.25), "resnet50": (21.75, 22.00), "vit": (28.00, 28.00),
-       "gpt1b3_offload": (18.75, 18.00)}
-
 
 def table(heads, rows):
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
@@ -23,6 +18,10 @@ def number(value, digits=3):
 def ratio(row, name):
     value, peak = row.get(name), row.get("peak_allocated_bytes")
     return value / peak if value and peak else None
+
+
+def reserved(row):
+    return None if row.get("takes_all") else ratio(row, "peak_reserved_bytes")
 
 
 KINDS = ("recorded", "generated", "rmm", "micro")
@@ -59,16 +58,14 @@ def cell(row, get, digits):
 
 def figures(rows, kinds, lag, get, digits=3):
     found = by_workload(rows, kinds, lag)
-    names = names_of(found)
+    names = [name for name in names_of(found) if any(name in own and get(own[name]) for own in found.values())]
     lines = []
     for workload, own in found.items():
         if not any(get(row) for row in own.values()):
             continue
         peak = max((row.get("peak_allocated_bytes") or 0 for row in own.values()), default=0)
         lines.append([workload, number(peak / GIB, 2), *(cell(own.get(name), get, digits) for name in names)])
-    used = [i for i in range(len(names)) if any(line[i + 2] for line in lines)]
-    return table(["workload", "allocated, GiB", *(names[i] for i in used)],
-                 [[*line[:2], *(line[i + 2] for i in used)] for line in lines]) if lines else ""
+    return table(["workload", "allocated, GiB", *names], lines) if lines else ""
 
 
 def driver_ms(costs):
@@ -86,7 +83,7 @@ def micro_times(rows):
         cells = []
         for name in names:
             row = own.get(name, {})
-            cells.append("" if row.get("ns_per_pair_least") is None else
+            cells.append("failed" if row.get("failed") else "" if row.get("ns_per_pair_least") is None else
                          f"{row['ns_per_pair']:.0f} ({row['ns_per_pair_least']:.0f}), {row.get('p999_ns', '-')}")
         if any(cells):
             lines.append([workload, *cells])
@@ -100,12 +97,6 @@ def give_back(rows):
                   for name, row in own.items() if "reserved_bytes_left" in row]) if own else ""
 
 
-def rmm_fits(rows):
-    ran = {row["workload"] for row in rows}
-    lines = [[name, number(pool, 2), number(arena, 2)] for name, (pool, arena) in RMM.items() if name in ran]
-    return table(["trace", "RMM pool, GiB", "RMM arena, GiB"], lines) if lines else ""
-
-
 def tables(rows, version):
     used, rmm = ("recorded", "generated"), ("rmm",)
     parts = [f"PyTorch's allocator is that of {version}.\n" if version else ""]
@@ -114,19 +105,16 @@ def tables(rows, version):
         if text:
             parts.append(f"**{title}**\n\n{text}")
     for lag in (0, 500):
-        part(f"Reserved / allocated, with room, lag {lag}",
-             figures(rows, used, lag, lambda row: ratio(row, "peak_reserved_bytes")))
+        part(f"Reserved / allocated, with room, lag {lag}", figures(rows, used, lag, reserved))
     for lag in (0, 500):
         part(f"Smallest device / allocated, steps of 2 MiB, lag {lag}",
              figures(rows, used, lag, lambda row: ratio(row, "fit_bytes")))
     part("Driver time on the smallest device, ms, lag 0",
          figures(rows, used, 0, lambda row: row.get("fit_driver_time_ns", 0) / 1e6 or None, 0))
-    part("RMM's benchmarks: reserved / allocated, with room",
-         figures(rows, rmm, 0, lambda row: ratio(row, "peak_reserved_bytes")))
+    part("RMM's benchmarks: reserved / allocated, with room", figures(rows, rmm, 0, reserved))
     part("RMM's benchmarks: smallest device / allocated",
          figures(rows, rmm, 0, lambda row: ratio(row, "fit_bytes")))
     part(f"RMM's benchmarks: driver time with room, ms, costs {COSTS}", figures(rows, rmm, 0, driver_ms(COSTS), 0))
-    part("Smallest devices of RMM's own pools, from another run, in steps of 256 MiB", rmm_fits(rows))
     for costs in TABLES:
         part(f"Driver time with room, ms, costs {costs}, lag 0", figures(rows, used, 0, driver_ms(costs), 0))
     part("Driver calls for memory in the last quarter, lag 0",

@@ -272,7 +272,7 @@ static void play_free(struct replay *r, uint32_t id, uint16_t stream)
 	if (r->first)
 		read_stamp(&r->checks, b->pointer, b->size, id, r->streams[stream]);
 	uint64_t begin = begin_call();
-	peer->free(b->pointer, r->streams[b->stream], r->streams[stream]);
+	peer->free(b->pointer, b->size, r->streams[b->stream], r->streams[stream]);
 	end_call(r->pass, begin);
 	r->pass->operations++;
 	r->pass->live -= align_up(b->size, 512);
@@ -524,7 +524,10 @@ struct run {
 	const struct micro *m;
 	uint64_t sizes[PATTERN];
 	uint32_t victims[PATTERN];
-	void **held;
+	struct held {
+		void *pointer;
+		uint64_t size;
+	} *held;
 	void **streams;
 	uint64_t next;
 };
@@ -532,18 +535,18 @@ struct run {
 static void take(struct run *r, size_t slot, uint64_t size)
 {
 	void *stream = r->streams[slot % r->m->streams];
-	r->held[slot] = peer->alloc(size, stream);
-	if (!r->held[slot])
+	r->held[slot] = (struct held){peer->alloc(size, stream), size};
+	if (!r->held[slot].pointer)
 		fail("%s: a request got no memory", r->m->name);
 	if (r->m->work)
-		CALL(fill, (uintptr_t)r->held[slot], 1, 1, stream);
+		CALL(fill, (uintptr_t)r->held[slot].pointer, 1, 1, stream);
 }
 
 static void give(struct run *r, size_t slot)
 {
 	void *stream = r->streams[slot % r->m->streams];
-	peer->free(r->held[slot], stream, stream);
-	r->held[slot] = NULL;
+	peer->free(r->held[slot].pointer, r->held[slot].size, stream, stream);
+	r->held[slot].pointer = NULL;
 }
 
 /* Returns nanoseconds per pair. */

@@ -14,7 +14,7 @@ sys.path.insert(0, str(SOURCE / "bench"))
 PEERS = SOURCE / "bench" / "peers"
 GPU_PEERS = SOURCE / "bench" / "gpu" / "peers"
 SOURCES = {"terrazzo": PEERS / "peer_terrazzo.c", "torch": PEERS / "peer_torch.cpp", "naive": PEERS / "peer_naive.c",
-           "async": GPU_PEERS / "peer_async.cpp", "rmm": GPU_PEERS / "peer_rmm.cpp"}
+           "async": GPU_PEERS / "peer_async.cpp", "rmm": PEERS / "peer_rmm.cpp"}
 EVENTS = 40000           # of each trace: its start, with its peak or nearly so
 PASS_SECONDS = 3         # a pass that lasts longer ends there: its figures are of what it did until then
 SLOW_SECONDS = 1         # of what calls the driver each time
@@ -35,18 +35,19 @@ class Allocator:
 
 
 FEW = ("vit", "fsdp_like")
+RMM = {"RMM_DEBUG_LOG_FILE": "/dev/null"}
 ALLOCATORS = (
     Allocator("terrazzo", "terrazzo"),
     Allocator("torch", "torch"),
     Allocator("torch_expandable", "torch", environment={TORCH: "expandable_segments:True"}),
     Allocator("async_keep", "async", "keep"),
     Allocator("async_default", "async", "default"),
-    Allocator("rmm_pool", "rmm", "pool"),
+    Allocator("rmm_pool", "rmm", "pool", RMM),
     Allocator("naive_preloaded", "naive", environment={"LD_PRELOAD": str(PRELOAD)}, traces=FEW),
     Allocator("async_preloaded", "async", "default", {"LD_PRELOAD": str(PRELOAD)}, traces=FEW),
     Allocator("naive", "naive", traces=FEW, seconds=SLOW_SECONDS),
-    Allocator("rmm_arena", "rmm", "arena", traces=FEW),
-    Allocator("rmm_async", "rmm", "async", traces=()),
+    Allocator("rmm_arena", "rmm", "arena:50", RMM, traces=FEW),
+    Allocator("rmm_async", "rmm", "async", RMM, traces=()),
 )
 WORKLOADS = ("vit", "llama7b_ckpt", "fsdp_like", "rmm_random_64MiB_10000", "resnet50", "gpt1b3_offload", "lora7b")
 

@@ -41,7 +41,7 @@ compile()
 		-isystem "$rmm" -isystem "$rmm/rapids/libcudacxx" -isystem "$rmm/rapids" -isystem "$rmm/nvtx3" \
 		-isystem "$toolkit/include" "$@" -L"$source/build/lib" -lterrazzo -l:libcudart.so.13
 }
-compile -L"$toolkit/lib64" -fPIC -shared -fvisibility=hidden "$source/bench/gpu/peers/peer_rmm.cpp" \
+compile -L"$toolkit/lib64" -fPIC -shared -fvisibility=hidden "$source/bench/peers/peer_rmm.cpp" \
 	-o "$folder/built/peer_rmm.so"
 compile -L"$toolkit/lib64" -DWITH_RMM "$source/tests/cxx/programs/resource.cpp" -o "$folder/built/resource_rmm"
 du -sh "$folder"

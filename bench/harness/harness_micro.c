@@ -16,7 +16,9 @@
 #include "prng.h"
 #include "ticks.h"
 
-enum { PASSES = 5, PATTERN = 1 << 16, MOST_STREAMS = 32, MOST_THREADS = 2, BATCH = 64 };
+enum { PASSES = 5, PATTERN = 1 << 16, MOST_STREAMS = 32, MOST_THREADS = 2, BATCH = 64, CHUNK = 1024 };
+
+#define MOST_NS 1e9  /* of a pass: an allocator that is slow makes fewer pairs */
 
 enum shape {
 	PAIRS,      /* one thread; an allocation keeps to its slot's stream */
@@ -57,10 +59,14 @@ static const struct micro micros[] = {
 struct run {
 	const struct harness *h;
 	const struct micro *m;
-	void **held;
+	struct held {
+		void *pointer;
+		uint64_t size;
+	} *held;
 	trz_stream streams[MOST_STREAMS];
 	unsigned first_stream, stream_count;  /* of this run */
 	uint64_t pairs, next;
+	uint64_t done;                        /* pairs of the newest pass */
 	uint64_t own_ticks;                   /* of the newest pass, without those in the driver */
 	atomic_uint *awaited;
 };
@@ -83,12 +89,17 @@ static inline trz_stream stream_of(const struct run *r, size_t slot)
 	return r->streams[r->first_stream + slot % r->stream_count];
 }
 
-static inline void *take(const struct run *r, uint64_t size, trz_stream stream)
+static inline struct held take(const struct run *r, uint64_t size, trz_stream stream)
 {
-	void *pointer = r->h->peer->alloc(size, stream);
-	if (!pointer)
+	struct held taken = {r->h->peer->alloc(size, stream), size};
+	if (!taken.pointer)
 		harness_fail(r->m->name, "a request got no memory");
-	return pointer;
+	return taken;
+}
+
+static inline void give(const struct run *r, struct held held, trz_stream stream)
+{
+	r->h->peer->free(held.pointer, held.size, stream, stream);
 }
 
 /* The allocation that the pair replaces: sizes repeat after PATTERN pairs, victims never. */
@@ -102,7 +113,7 @@ static inline void pair(struct run *r)
 	uint64_t i = r->next++;
 	size_t slot = slot_of(r->m, i);
 	trz_stream stream = stream_of(r, slot);
-	r->h->peer->free(r->held[slot], stream, stream);
+	give(r, r->held[slot], stream);
 	r->held[slot] = take(r, sizes[i % PATTERN], stream);
 }
 
@@ -133,12 +144,17 @@ static uint64_t hand_over(struct run *r, trz_event event)
 	const struct peer *peer = r->h->peer;
 	uint64_t i = r->next++, driver = driver_clock_ticks(), begin = ticks_read_in_order(&ticks);
 	size_t slot = victims[i % PATTERN] % r->m->live;
-	peer->free(r->held[slot], r->streams[0], r->streams[0]);
-	void *pointer = r->held[slot] = take(r, sizes[i % PATTERN], r->streams[0]);
+	give(r, r->held[slot], r->streams[0]);
+	r->held[slot] = take(r, sizes[i % PATTERN], r->streams[0]);
 	uint64_t program = order(r, event);
 	if (peer->record_stream)
-		peer->record_stream(pointer, r->streams[1]);
+		peer->record_stream(r->held[slot].pointer, r->streams[1]);
 	return ticks_read_in_order(&ticks) - begin - program - (driver_clock_ticks() - driver);
+}
+
+static inline bool goes_on(const struct run *r, uint64_t begin)
+{
+	return r->done < r->pairs && (double)(ticks_read_in_order(&ticks) - begin) * ticks.ns < MOST_NS;
 }
 
 static void hand_over_all(struct run *r)
@@ -147,11 +163,11 @@ static void hand_over_all(struct run *r)
 	trz_event event;
 	if (d->event_create(d->self, r->h->context, &event) != TRZ_OK)
 		harness_fail(r->m->name, "no event");
-	r->own_ticks = 0;
-	for (uint64_t i = 0; i < r->pairs; i++) {
-		r->own_ticks += hand_over(r, event);
-		if (i % BATCH == 0)
+	uint64_t begin = ticks_read_in_order(&ticks);
+	for (r->own_ticks = r->done = 0; goes_on(r, begin); r->done++) {
+		if (r->done % BATCH == 0)
 			sim_tick(r->h->sim, 0);
+		r->own_ticks += hand_over(r, event);
 	}
 	d->event_destroy(d->self, r->h->context, event);
 }
@@ -163,8 +179,9 @@ static void pass(struct run *r)
 		return;
 	}
 	uint64_t driver = driver_clock_ticks(), begin = ticks_read_in_order(&ticks);
-	for (uint64_t i = 0; i < r->pairs; i++)
-		pair(r);
+	for (r->done = 0; goes_on(r, begin);)
+		for (uint64_t last = min_u64(r->done + CHUNK, r->pairs); r->done < last; r->done++)
+			pair(r);
 	r->own_ticks = ticks_read_in_order(&ticks) - begin - (driver_clock_ticks() - driver);
 }
 
@@ -184,7 +201,7 @@ static double timed_pass(struct run *runs, unsigned count)
 {
 	pthread_t threads[MOST_THREADS];
 	atomic_uint awaited = count;
-	uint64_t spent = 0;
+	uint64_t spent = 0, done = 0;
 	for (unsigned i = 0; i < count; i++) {
 		runs[i].awaited = &awaited;
 		if (count == 1)
@@ -196,8 +213,9 @@ static double timed_pass(struct run *runs, unsigned count)
 		if (count > 1)
 			pthread_join(threads[i], NULL);
 		spent += runs[i].own_ticks;
+		done += runs[i].done;
 	}
-	return (double)spent * ticks.ns / (double)(runs->pairs * count);
+	return (double)spent * ticks.ns / (double)done;
 }
 
 static int by_value(const void *a, const void *b)
@@ -213,7 +231,8 @@ static void add_quantiles(struct run *r)
 	if (latency_init(&latency, 1) != TRZ_OK)
 		harness_fail(r->m->name, "no host memory");
 	latency_begin_round(&latency);
-	for (uint64_t i = 0; i < r->pairs; i++) {
+	uint64_t first = ticks_read_in_order(&ticks);
+	for (r->done = 0; goes_on(r, first); r->done++) {
 		uint64_t driver = driver_clock_ticks(), begin = ticks_read_in_order(&ticks);
 		pair(r);
 		uint64_t spent = ticks_read_in_order(&ticks) - begin;
@@ -296,7 +315,7 @@ static void give_back(struct run *r)
 	for (size_t i = 0; i < r->m->live; i++) {
 		if (victims[i] % 10 == 0)
 			continue;
-		r->h->peer->free(r->held[i], stream_of(r, i), stream_of(r, i));
+		give(r, r->held[i], stream_of(r, i));
 		left -= align_up(sizes[i], 512);
 	}
 	if (r->h->peer->empty_cache)

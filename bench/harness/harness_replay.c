@@ -59,10 +59,10 @@ static trz_status take(void *self, uint64_t size, trz_stream stream, void **out)
 	return *out ? TRZ_OK : TRZ_ERROR_OUT_OF_MEMORY;
 }
 
-static trz_status give(void *self, void *pointer, trz_stream own, trz_stream last)
+static trz_status give(void *self, void *pointer, uint64_t size, trz_stream own, trz_stream last)
 {
 	const struct peer *peer = self;
-	peer->free(pointer, own, last);
+	peer->free(pointer, size, own, last);
 	return TRZ_OK;
 }
 

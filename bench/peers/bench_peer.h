@@ -26,9 +26,10 @@ struct peer {
 	/* Allocates for work on `stream`; NULL: there is no memory. Called from any thread. */
 	void *(*alloc)(size_t size, void *stream);
 
-	/* Frees memory that was allocated on `own`; `last`, most often the same, has the last work on it. From then on the
-	 * memory may serve work enqueued on `own`, and other work once all that uses it is complete. */
-	void (*free)(void *pointer, void *own, void *last);
+	/* Frees memory of `size` bytes, as it was asked for, that was allocated on `own`; `last`, most often the same, has
+	 * the last work on it. From then on the memory may serve work enqueued on `own`, and other work once all that uses
+	 * it is complete. */
+	void (*free)(void *pointer, size_t size, void *own, void *last);
 
 	/* Tells that one more stream works on the memory. NULL: `free` waits for all work. */
 	void (*record_stream)(void *pointer, void *stream);

@@ -40,8 +40,9 @@ static void *take(size_t size, void *stream)
 	return host_malloc(size);
 }
 
-static void give(void *pointer, void *own, void *last)
+static void give(void *pointer, size_t size, void *own, void *last)
 {
+	(void)size;
 	(void)own;
 	(void)last;
 	host_free(pointer);

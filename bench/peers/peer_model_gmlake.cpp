@@ -450,7 +450,7 @@ void use_on(void *pointer, void *stream)
 	live[(uint64_t)pointer].streams.push_back(stream);
 }
 
-void give(void *pointer, void *own, void *last)
+void give(void *pointer, size_t, void *own, void *last)
 {
 	std::lock_guard<std::mutex> guard(mutex);
 	auto found = live.find((uint64_t)pointer);

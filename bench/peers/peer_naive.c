@@ -25,8 +25,9 @@ static void *take(size_t size, void *stream)
 	return cuMemAlloc_v2(&address, size) == 0 ? (void *)(uintptr_t)address : NULL;
 }
 
-static void give(void *pointer, void *own, void *last)
+static void give(void *pointer, size_t size, void *own, void *last)
 {
+	(void)size;
 	(void)own;
 	(void)last;
 	cuCtxSynchronize();  /* cuMemFree need not wait */

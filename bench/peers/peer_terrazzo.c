@@ -32,8 +32,9 @@ static void *take(size_t size, void *stream)
 	return trz_alloc(heap, size, 0, stream, &pointer) == TRZ_OK ? pointer : NULL;
 }
 
-static void give(void *pointer, void *own, void *last)
+static void give(void *pointer, size_t size, void *own, void *last)
 {
+	(void)size;
 	if (own == last)
 		trz_free(heap, pointer);
 	else

@@ -65,7 +65,7 @@ static void record_stream(void *pointer, void *stream)
 	data.release_context();
 }
 
-static void give(void *pointer, void *own, void *last)
+static void give(void *pointer, size_t, void *own, void *last)
 {
 	if (own != last)
 		record_stream(pointer, last);

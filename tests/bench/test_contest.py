@@ -26,9 +26,9 @@ static void *take(size_t size, void *stream)
 	uint64_t address;
 	return (void)stream, cuMemAlloc_v2(&address, 2 * size) == 0 ? (void *)address : 0;
 }
-static void give(void *pointer, void *own, void *last)
+static void give(void *pointer, size_t size, void *own, void *last)
 {
-	(void)own, (void)last;
+	(void)size, (void)own, (void)last;
 	cuCtxSynchronize();
 	cuMemFree_v2((uint64_t)pointer);
 }
@@ -113,6 +113,21 @@ class Contest(unittest.TestCase):
         self.assertLess(rows["three_blocks", "terrazzo"]["fit_bytes"], 2 * peak)
         self.assertEqual(rows["three_blocks", "naive"]["driver_calls"]["mem_alloc"], 3)
         self.assertIn("| three_blocks | 0.03 |", (self.folder / "table.md").read_text())
+
+    def test_rmm_takes_part(self):
+        rows = self.contest("terrazzo,rmm_pool,rmm_arena_all", "--only", "three_blocks", "--parts", "memory")
+        if "left out: rmm_pool" in self.text:
+            self.skipTest(self.text)
+        for name in ("rmm_pool", "rmm_arena_all"):
+            row = rows["three_blocks", name]
+            self.assertEqual((row["ooms"], row["violations"], row["bytes_after_close"]), (0, 0, 0))
+        self.assertEqual(rows["three_blocks", "rmm_pool"]["peak_reserved_bytes"], 1 << 30)
+        self.assertEqual(rows["three_blocks", "rmm_arena_all"]["peak_reserved_bytes"], harness_runs.ROOM)
+        self.assertEqual(rows["three_blocks", "rmm_arena_all"]["fit_bytes"], 30 << 20)
+        head, line = [line.split("|") for line in (self.folder / "table.md").read_text().splitlines()
+                      if line.startswith(("| workload", "| three_blocks"))][:2]
+        self.assertNotIn(" rmm_arena_all ", head, "what it reserves is the device")
+        self.assertEqual(len(line), len(head))
 
     def test_a_variant_has_other_options(self):
         rows = self.contest("terrazzo,plain,unknown", "--variant", "plain=terrazzo,vmm:off", "--variant",

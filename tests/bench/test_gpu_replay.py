@@ -37,7 +37,7 @@ static void *take(size_t size, void *)
 	sizes[(void *)address] = size;
 	return (void *)address;
 }
-static void give(void *pointer, void *, void *) { freed.emplace(sizes[pointer], pointer); }
+static void give(void *pointer, size_t, void *, void *) { freed.emplace(sizes[pointer], pointer); }
 static peer make() { peer p = {}; p.open = begin; p.close = end; p.alloc = take; p.free = give; return p; }
 const struct peer bench_peer = make();
 """

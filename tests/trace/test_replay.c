@@ -488,6 +488,7 @@ struct plain_peer {
 	bool wrong;
 	void *shared;
 	unsigned records, uses, foreign;
+	uint64_t taken, given;  /* bytes */
 };
 
 static trz_status plain_stream(void *self, bool blocking, trz_stream *out)
@@ -505,12 +506,14 @@ static trz_status plain_alloc(void *self, uint64_t size, trz_stream stream, void
 	trz_status status = address ? TRZ_OK : d->mem_alloc(d->self, p->peer.context, size, &address);
 	*out = (void *)(uintptr_t)address;
 	p->shared = p->wrong ? *out : NULL;
+	p->taken += status == TRZ_OK ? size : 0;
 	return status;
 }
 
-static trz_status plain_free(void *self, void *pointer, trz_stream own, trz_stream last)
+static trz_status plain_free(void *self, void *pointer, uint64_t size, trz_stream own, trz_stream last)
 {
 	struct plain_peer *p = self;
+	p->given += size;
 	const trz_driver *d = sim_driver(p->peer.sim);
 	p->foreign += own != last;
 	if (p->wrong)
@@ -592,6 +595,8 @@ static void another_allocator_replays(void **state)
 	assert_int_equal(p.records, 1);
 	assert_int_equal(p.uses, 1);
 	assert_int_equal(p.foreign, 1);
+	assert_int_equal(p.taken, MIB(16));
+	assert_int_equal(p.given, MIB(16));
 	trace_free(&trace);
 }
 

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "../../peers/bench_peer.h"
-#include "stream_users.h"
+#include "../../peers/stream_users.h"
 
 extern "C" {
 int cuMemAllocAsync(std::uint64_t *address, std::size_t size, void *stream);
@@ -48,7 +48,7 @@ static void record_stream(void *pointer, void *stream)
 	users.add(pointer, stream);
 }
 
-static void give(void *pointer, void *, void *last)
+static void give(void *pointer, std::size_t, void *, void *last)
 {
 	users.order_before(last, pointer);
 	cuMemFreeAsync(reinterpret_cast<std::uint64_t>(pointer), last);

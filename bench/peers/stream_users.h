@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * For allocators that free in one stream's order and know of no other users: before such a free, the stream waits for
- * every other one that works on the memory, as a program would have to order it.
+ * every other one that works on the memory, as a program would have to order it. Thread-safe.
  */
 #ifndef TRZ_BENCH_STREAM_USERS_H
 #define TRZ_BENCH_STREAM_USERS_H
 
 #include <algorithm>
+#include <atomic>
+#include <mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -17,12 +19,16 @@ int cuStreamWaitEvent(void *stream, void *event, unsigned flags);
 }
 
 class stream_users {
+	std::mutex mutex;
+	std::atomic<bool> any{false};  /* spares programs of one stream the lock */
 	std::unordered_map<void *, std::vector<void *>> users;
 	void *event = nullptr;
 
 public:
 	void add(void *pointer, void *stream)
 	{
+		std::lock_guard<std::mutex> guard(mutex);
+		any = true;
 		auto &streams = users[pointer];
 		if (std::find(streams.begin(), streams.end(), stream) == streams.end())
 			streams.push_back(stream);
@@ -30,8 +36,9 @@ public:
 
 	void order_before(void *stream, void *pointer)
 	{
-		if (users.empty())
+		if (!any)
 			return;
+		std::lock_guard<std::mutex> guard(mutex);
 		auto found = users.find(pointer);
 		if (found == users.end())
 			return;
