@@ -141,6 +141,15 @@ trz_status sim_context_primary(sim *s, int device, trz_context *out);
 /* Sets whether `peer` reaches `device`'s plain memory; at first it does not. */
 trz_status sim_plain_peer(sim *s, int device, int peer, bool on);
 
+/* Plain memory at places of the caller's choice, as the driver's pools have it: a range of addresses without memory, of
+ * a context, with which it ends; and memory in it, in multiples of the granularity and of 2 MiB. To lay memory counts
+ * and costs as mem_alloc, and has its errors; to lift it, as mem_free, but it never waits for work. */
+trz_status sim_plain_range(sim *s, trz_context context, uint64_t size, trz_addr *address);
+trz_status sim_plain_lay(sim *s, trz_context context, trz_addr address, uint64_t size);
+trz_status sim_plain_lift(sim *s, trz_context context, trz_addr address);
+/* Gives up a range, in which no memory is left. */
+void sim_plain_unrange(sim *s, trz_addr address);
+
 /* The context that plain memory was allocated in; NULL: the address is in none. */
 trz_context sim_plain_context(sim *s, trz_addr address);
 

@@ -322,6 +322,7 @@ struct sim {
 	LIST_HEAD(, sim_phys) physical;
 	LIST_HEAD(, sim_mapping) mappings;
 	LIST_HEAD(, sim_chunk) chunks;
+	LIST_HEAD(, sim_plain_range) plain_ranges;
 	uint64_t mapping_count;             /* made by `map`, not by plain memory */
 	uint64_t chunk_count;               /* each has one reservation */
 	uint64_t plain_count;               /* allocations in chunks */

@@ -16,6 +16,13 @@ struct sim_plain {
 	uint64_t bytes, id;
 };
 
+/* Addresses for plain memory at places that the caller chooses; it ends with its context. */
+struct sim_plain_range {
+	LIST_ENTRY(sim_plain_range) link;
+	const struct sim_context *context;
+	uint64_t address;
+};
+
 /* Invariant: live > 0. In a shared chunk units[i] is the length, in units of 512 bytes, of the allocation that
  * starts at unit i, and 0 where none does; all[i] is that allocation. A chunk of a large request has only one, at unit
  * 0. */
@@ -25,6 +32,7 @@ struct sim_chunk {
 	uint64_t address, size;
 	uint32_t live;
 	bool shared;
+	bool placed;  /* in a sim_plain_range */
 	uint16_t units[CHUNK_UNITS];
 	struct sim_plain all[];
 };
@@ -74,23 +82,26 @@ static trz_status lay_chunk(sim *s, struct sim_chunk *chunk)
 	return status;
 }
 
-/* A new chunk for up to `room` allocations. */
-static trz_status new_chunk(sim *s, struct sim_context *c, uint64_t size, size_t room, struct sim_chunk **out)
+/* A new chunk for up to `room` allocations; `at`: an address in a sim_plain_range, or 0. */
+static trz_status new_chunk(sim *s, struct sim_context *c, uint64_t at, uint64_t size, size_t room,
+                            struct sim_chunk **out)
 {
 	struct sim_chunk *chunk = calloc(1, sizeof *chunk + room * sizeof chunk->all[0]);
 	if (!chunk)
 		return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for plain memory");
 	chunk->context = c;
 	chunk->size = size;
+	chunk->address = at;
+	chunk->placed = at != 0;
 	trz_status status = sim_memory_take(s, c->device, size) ? TRZ_OK : TRZ_ERROR_OUT_OF_MEMORY;
-	if (status == TRZ_OK) {
+	if (status == TRZ_OK && !at) {
 		status = sim_range_take(s, size, 0, 0, &chunk->address);
 		if (status != TRZ_OK)
 			sim_memory_give(s, c->device, size);
 	}
 	if (status == TRZ_OK) {
 		status = lay_chunk(s, chunk);
-		if (status != TRZ_OK)
+		if (status != TRZ_OK && !at)
 			sim_range_give(s, chunk->address);
 	}
 	if (status != TRZ_OK) {
@@ -109,7 +120,8 @@ static trz_status end_chunk(sim *s, struct sim_chunk *chunk)
 	if (status != TRZ_OK)
 		return status;
 	sim_mapping_remove(s, sim_mapping_at(s, chunk->address));
-	sim_range_give(s, chunk->address);
+	if (!chunk->placed)
+		sim_range_give(s, chunk->address);
 	s->plain_count -= chunk->live;
 	s->chunk_count--;
 	LIST_REMOVE(chunk, link);
@@ -126,7 +138,7 @@ static trz_status alloc_shared(sim *s, struct sim_context *c, uint64_t size, trz
 			break;
 	if (!chunk) {
 		uint64_t whole = align_up(SHARED_CHUNK_BYTES, s->config.granularity);
-		trz_status status = new_chunk(s, c, whole, CHUNK_UNITS, &chunk);
+		trz_status status = new_chunk(s, c, 0, whole, CHUNK_UNITS, &chunk);
 		if (status != TRZ_OK)
 			return status;
 		chunk->shared = true;
@@ -139,6 +151,30 @@ static trz_status alloc_shared(sim *s, struct sim_context *c, uint64_t size, trz
 	return TRZ_OK;
 }
 
+/* A chunk of one allocation. */
+static trz_status alloc_whole(sim *s, struct sim_context *c, uint64_t at, uint64_t size, trz_addr *address)
+{
+	struct sim_chunk *chunk;
+	uint64_t unit = max_u64(SHARED_CHUNK_BYTES, s->config.granularity);
+	trz_status status = new_chunk(s, c, at, align_up(size, unit), 1, &chunk);
+	if (status != TRZ_OK)
+		return status;
+	chunk->units[0] = 1;
+	chunk->all[0] = (struct sim_plain){size, ++s->generation};
+	chunk->live = 1;
+	*address = chunk->address;
+	return TRZ_OK;
+}
+
+static trz_status count_new(sim *s, trz_status status, uint64_t size)
+{
+	if (status != TRZ_OK)
+		return status;
+	s->plain_count++;
+	sim_charge_handle(s, SIM_SLOT_mem_alloc, size, 1);
+	return TRZ_OK;
+}
+
 trz_status sim_plain_alloc(sim *s, struct sim_context *c, uint64_t size, trz_addr *address)
 {
 	if (size == 0)
@@ -146,25 +182,57 @@ trz_status sim_plain_alloc(sim *s, struct sim_context *c, uint64_t size, trz_add
 	if (size > s->config.capacity)
 		return sim_refuse(s, TRZ_ERROR_OUT_OF_MEMORY, "%llu bytes are more than the device has",
 		                  (unsigned long long)size);
-	trz_status status;
-	if (size <= SHARED_CHUNK_BYTES / 2) {
-		status = alloc_shared(s, c, size, address);
+	bool shared = size <= SHARED_CHUNK_BYTES / 2;
+	return count_new(s, shared ? alloc_shared(s, c, size, address) : alloc_whole(s, c, 0, size, address), size);
+}
+
+trz_status sim_plain_range(sim *s, trz_context context, uint64_t size, trz_addr *address)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	struct sim_plain_range *range = calloc(1, sizeof *range);
+	struct sim_context *c = NULL;
+	if (!range)
+		call.status = sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for a range of plain memory");
+	if (call.status == TRZ_OK)
+		call.status = sim_context_find(s, context, &c);
+	if (call.status == TRZ_OK)
+		call.status = sim_range_take(s, size, 0, 0, address);
+	if (call.status == TRZ_OK) {
+		*range = (struct sim_plain_range){.context = c, .address = *address};
+		LIST_INSERT_HEAD(&s->plain_ranges, range, link);
 	} else {
-		struct sim_chunk *chunk;
-		uint64_t unit = max_u64(SHARED_CHUNK_BYTES, s->config.granularity);
-		status = new_chunk(s, c, align_up(size, unit), 1, &chunk);
-		if (status == TRZ_OK) {
-			chunk->units[0] = 1;
-			chunk->all[0] = (struct sim_plain){size, ++s->generation};
-			chunk->live = 1;
-			*address = chunk->address;
-		}
+		free(range);
 	}
-	if (status != TRZ_OK)
-		return status;
-	s->plain_count++;
-	sim_charge_handle(s, SIM_SLOT_mem_alloc, size, 1);
-	return TRZ_OK;
+	return sim_leave(&call);
+}
+
+static void end_range(sim *s, struct sim_plain_range *range)
+{
+	sim_range_give(s, range->address);
+	LIST_REMOVE(range, link);
+	free(range);
+}
+
+void sim_plain_unrange(sim *s, trz_addr address)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	struct sim_plain_range *range = LIST_FIRST(&s->plain_ranges);
+	while (range && range->address != address)
+		range = LIST_NEXT(range, link);
+	if (range)
+		end_range(s, range);
+	sim_leave(&call);
+}
+
+trz_status sim_plain_lay(sim *s, trz_context context, trz_addr address, uint64_t size)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOT_mem_alloc);
+	struct sim_context *c = NULL;
+	if (call.status == TRZ_OK)
+		call.status = sim_context_find(s, context, &c);
+	if (call.status == TRZ_OK)
+		call.status = count_new(s, alloc_whole(s, c, address, size, &address), size);
+	return sim_leave(&call);
 }
 
 /* The chunk in which an allocation begins at `address`; NULL: none does. */
@@ -177,9 +245,8 @@ static struct sim_chunk *find_chunk(const sim *s, uint64_t address, unsigned *un
 	return exact ? chunk : NULL;
 }
 
-trz_status sim_plain_free(sim *s, struct sim_context *c, trz_addr address)
+static trz_status end_allocation(sim *s, const struct sim_context *c, trz_addr address)
 {
-	sim_maybe_drain(s, c->device, true);
 	trz_status status = sim_device_check(s, c->device);
 	if (status != TRZ_OK)
 		return status;
@@ -201,6 +268,23 @@ trz_status sim_plain_free(sim *s, struct sim_context *c, trz_addr address)
 	if (status == TRZ_OK)
 		sim_charge_handle(s, SIM_SLOT_mem_free, size, 1);
 	return status;
+}
+
+trz_status sim_plain_free(sim *s, struct sim_context *c, trz_addr address)
+{
+	sim_maybe_drain(s, c->device, true);
+	return end_allocation(s, c, address);
+}
+
+trz_status sim_plain_lift(sim *s, trz_context context, trz_addr address)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOT_mem_free);
+	struct sim_context *c = NULL;
+	if (call.status == TRZ_OK)
+		call.status = sim_context_find(s, context, &c);
+	if (call.status == TRZ_OK)
+		call.status = end_allocation(s, c, address);
+	return sim_leave(&call);
 }
 
 trz_status sim_plain_peer(sim *s, int device, int peer, bool on)
@@ -270,5 +354,11 @@ void sim_plain_end(sim *s, const struct sim_context *c)
 		next = LIST_NEXT(chunk, link);
 		if (!c || chunk->context == c)
 			end_chunk(s, chunk);
+	}
+	struct sim_plain_range *other;
+	for (struct sim_plain_range *range = LIST_FIRST(&s->plain_ranges); range; range = other) {
+		other = LIST_NEXT(range, link);
+		if (!c || range->context == c)
+			end_range(s, range);
 	}
 }

@@ -31,10 +31,11 @@ bool trz_lookalike_is_known_to_device(uint64_t address)
 static bool is_whole(uint64_t address, uint64_t size)
 {
 	struct sim_place place;
+	void *pool;
 	char byte;
 	if (!sim_is_device(look.sim, address))
 		return true;
-	if (sim_place_at(look.sim, address, &place)) {
+	if (look_place_at(address, &place, &pool)) {
 		uint64_t inside = address - place.address;
 		return !place.plain || (inside <= place.size && size <= place.size - inside);
 	}

@@ -55,9 +55,9 @@ cuda_result look_ipc_export(struct cuda_ipc *handle, cuda_addr address)
 cuda_result cuIpcGetMemHandle(struct cuda_ipc *handle, cuda_addr address)
 {
 	struct sim_place place;
+	void *pool;
 	LOOK_ENTER(cuIpcGetMemHandle);
-	LOOK_NEED(handle && sim_place_at(look.sim, address, &place) && !look_pool_at(place.address, NULL, NULL),
-	          INVALID_VALUE);
+	LOOK_NEED(handle && look_place_at(address, &place, &pool) && !pool, INVALID_VALUE);
 	return look_ipc_export(handle, address);
 }
 

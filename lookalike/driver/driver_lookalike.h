@@ -241,8 +241,8 @@ void look_blocks_end_context(trz_context context);
 bool look_pools_trim(int device, bool all);
 /* Frees a pool's memory, or refuses a second free; false: the memory is not from a pool. */
 bool look_pool_free(cuda_addr address, cuda_result *result);
-/* For live pool memory that begins there: the bytes asked for, and the pool (either may be NULL); else false. */
-bool look_pool_at(cuda_addr start, uint64_t *asked, void **pool);
+/* As sim_place_at, but a pool's memory is told as the program knows it; *pool: the pool of what is live, or NULL. */
+bool look_place_at(cuda_addr address, struct sim_place *place, void **pool);
 /* The context has ended, and its plain memory with it. */
 void look_pools_end_context(trz_context context);
 /* Whether a pool of the device has been opened to another. */

@@ -79,11 +79,12 @@ static cuda_result free_plain(cuda_addr address)
 cuda_result cuMemFree_v2(cuda_addr address)
 {
 	struct sim_place place;
+	void *pool;
 	cuda_result result = TRZ_CUDA_SUCCESS;
 	LOOK_ENTER(cuMemFree_v2);
 	if (address == 0)
 		return result;
-	if (sim_place_at(look.sim, address, &place) && place.plain && place.address == address) {
+	if (look_place_at(address, &place, &pool) && place.plain && place.address == address) {
 		look_note_request(SIM_RECORDED_DEVICE_SYNC, place.device, NULL, NULL, 0, 0);
 		look_note_request(SIM_RECORDED_FREE, place.device, NULL, NULL, address, 0);
 	}
@@ -106,11 +107,10 @@ cuda_result look_plain_free(trz_context context, cuda_addr address)
 cuda_result cuMemGetAddressRange_v2(cuda_addr *start, size_t *size, cuda_addr address)
 {
 	struct sim_place place;
+	void *pool;
 	unsigned flags;
 	LOOK_ENTER(cuMemGetAddressRange_v2);
-	if (sim_place_at(look.sim, address, &place))
-		look_pool_at(place.address, &place.size, NULL);
-	else
+	if (!look_place_at(address, &place, &pool))
 		LOOK_NEED(look_pinned((const void *)address, &place.address, &place.size, &flags), NOT_FOUND);
 	if (start)
 		*start = place.address;

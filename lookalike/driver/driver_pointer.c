@@ -25,12 +25,13 @@ static bool waits(const struct sim_place *p)
 
 /* Values that are true or false take an int; memory of pools belongs to no context. Both seen on an H200, driver
  * 580.159.04. */
-static cuda_result device_attribute(void *data, int attribute, cuda_addr address, const struct sim_place *p)
+static cuda_result device_attribute(void *data, int attribute, cuda_addr address, const struct sim_place *p,
+                                    void *pool)
 {
 	switch (attribute) {
 	case TRZ_CU_POINTER_ATTRIBUTE_CONTEXT:
 		*(void **)data = NULL;
-		if (p->plain && !look_pool_at(p->address, NULL, NULL))
+		if (p->plain && !pool)
 			*(void **)data = sim_plain_context(look.sim, address);
 		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -47,7 +48,7 @@ static cuda_result device_attribute(void *data, int attribute, cuda_addr address
 		*(int *)data = p->device;
 		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-		*(int *)data = p->plain && !look_pool_at(p->address, NULL, NULL);
+		*(int *)data = p->plain && !pool;
 		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_IS_MANAGED:
 		*(int *)data = look_managed(address);
@@ -78,8 +79,7 @@ static cuda_result device_attribute(void *data, int attribute, cuda_addr address
 		*(int *)data = TRZ_CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-		*(void **)data = NULL;
-		look_pool_at(p->address, NULL, data);
+		*(void **)data = pool;
 		return TRZ_CUDA_SUCCESS;
 	default:
 		return TRZ_CUDA_ERROR_INVALID_VALUE;
@@ -122,14 +122,13 @@ static cuda_result host_attribute(void *data, int attribute, cuda_addr address, 
 cuda_result cuPointerGetAttribute(void *data, int attribute, cuda_addr address)
 {
 	struct sim_place place;
+	void *pool;
 	uint64_t start, size;
 	unsigned flags;
 	LOOK_ENTER(cuPointerGetAttribute);
 	LOOK_NEED(data, INVALID_VALUE);
-	if (sim_place_at(look.sim, address, &place)) {
-		look_pool_at(place.address, &place.size, NULL);
-		return device_attribute(data, attribute, address, &place);
-	}
+	if (look_place_at(address, &place, &pool))
+		return device_attribute(data, attribute, address, &place, pool);
 	LOOK_NEED(look_pinned((void *)address, &start, &size, &flags), INVALID_VALUE);
 	return host_attribute(data, attribute, address, start, size);
 }
@@ -169,8 +168,9 @@ cuda_result cuPointerGetAttributes(unsigned count, int *attributes, void **data,
 cuda_result cuPointerSetAttribute(const void *value, int attribute, cuda_addr address)
 {
 	struct sim_place place;
+	void *pool;
 	LOOK_ENTER(cuPointerSetAttribute);
-	LOOK_NEED(value && attribute == TRZ_CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && sim_place_at(look.sim, address, &place),
+	LOOK_NEED(value && attribute == TRZ_CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && look_place_at(address, &place, &pool),
 	          INVALID_VALUE);
 	LOOK_NEED(place.plain, NOT_SUPPORTED);
 	struct waiting *w = *(const int *)value && !waits(&place) ? malloc(sizeof *w) : NULL;

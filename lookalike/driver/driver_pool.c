@@ -1,55 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory pools and stream-ordered allocation. A pool keeps whole plain allocations: a freed one serves its stream at
- * once, and others as the pool's rules of reuse allow; the pool frees what exceeds its threshold when the host
- * synchronises, or when memory runs out. What a capture allocates is its graph's until that is destroyed, freed or not:
- * each launch uses it again. It counts as the pool's, not as graphs'.
+ * Memory pools and stream-ordered allocation. A freed block serves its stream at once, and others as the pool's rules
+ * of reuse allow; the pool frees what exceeds its threshold when the host synchronises, or when memory runs out. What a
+ * capture allocates is its graph's until that is destroyed, freed or not: each launch uses it again. It counts as the
+ * pool's, not as graphs'. Blocks of graphs and of pools that may be exported are plain allocations of their own; others
+ * lie in the pool's ranges (driver_pool_range.c).
  */
-#include "driver_graph.h"
+#include "driver_pool.h"
 
 #include <pthread.h>
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
 
 #include "bits.h"
+#include "driver_graph.h"
 
-/* Invariant: a block is in its pool's `live` exactly while `live`, else in `of_graphs` while `graph` is not 0, else in
- * its pool's `unused`. */
-struct pool_block {
-	LIST_ENTRY(pool_block) link;
-	trz_addr address;
-	uint64_t size;
-	struct look_pool *pool;
-	trz_context home;            /* the context that it was allocated in, of the pool's device */
-	bool live;                   /* the program has it */
-	trz_context context;         /* the context of the stream that it was freed on */
-	void *stream;
-	trz_event freed;             /* recorded there, or behind its graph's newest launch; NULL: no work can use it */
-	uint64_t asked;              /* bytes of its newest allocation */
-	uint64_t graph;              /* the capture that has allocated it, whose graph still exists; 0: none */
-	uint64_t freed_by;           /* another capture, whose graph's launches free it; 0: none */
-	bool freed_inside;           /* the first has freed it itself; else its launches leave it allocated */
-	bool launched;               /* it is live by a launch */
-	uint64_t counted;            /* how much of its size counts as used, a multiple of 512; 0: it is free */
-};
+/* Seen on an H200: peaks of recorded programs come out best if sizes from 2 MiB on are rounded up (docs/sim.md). */
+#define ROUNDED_FROM ((uint64_t)2 << 20)
 
-enum reuse { FOLLOW_EVENTS, OPPORTUNISTIC, INTERNAL_DEPENDENCIES, RULES };
-
-/* Invariant: `used` is the sum of its blocks' `counted`, `reserved` that of their sizes. A graph's blocks are used. A
- * destroyed pool lasts until its blocks have ended. */
-struct look_pool {
-	LIST_ENTRY(look_pool) link;
-	int device;
-	bool destroyed;
-	uint32_t access;             /* the other devices that it was opened to, one bit each */
-	uint64_t threshold, reserved, used, reserved_high, used_high;
-	uint64_t most;               /* the most that it may reserve; 0: no limit */
-	int reuse[RULES];            /* by enum reuse: whether the rule holds */
-	bool exports, imported;      /* it may be exported; it stands for another process's pool, and has no memory */
-	LIST_HEAD(, pool_block) live, unused;
-};
+#define OF_RANGES ((uint64_t)1 << 62)  /* in the ids of blocks there: no generation of the machine has it */
 
 static struct {
 	pthread_mutex_t lock;
@@ -73,10 +43,11 @@ static void count_down(uint64_t *count)
 	__atomic_fetch_sub(count, 1, __ATOMIC_RELAXED);
 }
 
+/* 0: one lies in the other; blocks never overlap. */
 static int by_address(const void *a, const void *b)
 {
 	const struct pool_block *p = a, *q = b;
-	return (p->address > q->address) - (p->address < q->address);
+	return (p->address >= q->address + q->size) - (q->address >= p->address + p->size);
 }
 
 static void init_pool(struct look_pool *pool, int device)
@@ -120,36 +91,60 @@ static struct look_pool *find_pool(const void *handle)
 
 /* ---- blocks, under the lock ------------------------------------------------------------ */
 
-static bool has_passed(const struct pool_block *b)
+bool pool_has_passed(const struct pool_block *b)
 {
-	return !b->freed || look.table->event_query(look.table->self, b->context, b->freed) == TRZ_OK;
+	const struct pool_mark *m = b->mark;
+	return !m || !m->event || look.table->event_query(look.table->self, m->context, m->event) == TRZ_OK;
 }
 
-static struct pool_block *new_block(struct look_pool *pool, uint64_t size, trz_context home)
+void pool_grow(struct look_pool *pool, uint64_t bytes)
 {
-	bool beyond = pool->most && (size > pool->most || pool->reserved > pool->most - size);
-	struct pool_block *b = beyond ? NULL : calloc(1, sizeof *b);
+	pool->reserved += bytes;
+	pool->reserved_high = max_u64(pool->reserved_high, pool->reserved);
+}
+
+struct pool_block *pool_block_new(struct look_pool *pool, trz_context home, trz_addr address, uint64_t size)
+{
+	struct pool_block *b = calloc(1, sizeof *b);
 	if (!b)
 		return NULL;
-	if (look.table->mem_alloc(look.table->self, home, size, &b->address) != TRZ_OK ||
-	    !tsearch(b, &pools.blocks, by_address)) {
-		free(b);
-		return NULL;
-	}
+	b->address = address;
 	b->size = size;
 	b->pool = pool;
 	b->home = home;
+	if (!tsearch(b, &pools.blocks, by_address)) {
+		free(b);
+		return NULL;
+	}
 	count_up(&pools.block_count);
-	pool->reserved += size;
-	pool->reserved_high = max_u64(pool->reserved_high, pool->reserved);
 	return b;
 }
 
-static void forget_event(struct pool_block *b)
+/* A plain allocation of its own. */
+static struct pool_block *new_block(const struct wish *w)
 {
-	if (b->freed)
-		look.table->event_destroy(look.table->self, b->context, b->freed);
-	b->freed = NULL;
+	struct look_pool *pool = w->pool;
+	trz_addr address;
+	bool beyond = pool->most && (w->size > pool->most || pool->reserved > pool->most - w->size);
+	if (beyond || look.table->mem_alloc(look.table->self, w->home, w->size, &address) != TRZ_OK)
+		return NULL;
+	struct pool_block *b = pool_block_new(pool, w->home, address, w->size);
+	if (b)
+		pool_grow(pool, w->size);
+	else
+		look.table->mem_free(look.table->self, w->home, address);
+	return b;
+}
+
+void pool_drop_mark(struct pool_block *b)
+{
+	struct pool_mark *m = b->mark;
+	b->mark = NULL;
+	if (!m || --m->users > 0)
+		return;
+	if (m->event)
+		look.table->event_destroy(look.table->self, m->context, m->event);
+	free(m);
 }
 
 static void count_use(struct pool_block *b, uint64_t bytes)
@@ -165,13 +160,13 @@ static void forget_passed(struct look_pool *pool)
 	if (pool->reuse[OPPORTUNISTIC])
 		return;
 	LIST_FOREACH(b, &pool->unused, link)
-		if (has_passed(b))
-			forget_event(b);
+		if (pool_has_passed(b))
+			pool_drop_mark(b);
 }
 
-/* Removes a block from all lists and sums; does not free its memory. */
-static void forget_block(struct pool_block *b)
+void pool_block_end(struct pool_block *b)
 {
+	pool_drop_mark(b);
 	tdelete(b, &pools.blocks, by_address);
 	LIST_REMOVE(b, link);
 	if (b->graph)
@@ -180,15 +175,14 @@ static void forget_block(struct pool_block *b)
 		count_down(&pools.unused_count);
 	count_use(b, 0);
 	count_down(&pools.block_count);
-	b->pool->reserved -= b->size;
 	free(b);
 }
 
-static void end_block(struct pool_block *b)
+/* Ends a plain allocation; its memory has ended. */
+static void forget_block(struct pool_block *b)
 {
-	forget_event(b);
-	look.table->mem_free(look.table->self, b->home, b->address);
-	forget_block(b);
+	b->pool->reserved -= b->size;
+	pool_block_end(b);
 }
 
 /* Sets the thread's capture mode, so that no capture forbids the pool's own calls; the caller exchanges it back. */
@@ -207,11 +201,13 @@ static bool trim(struct look_pool *pool, uint64_t keep)
 	trz_capture_mode mode = exchange_mode(TRZ_CAPTURE_RELAXED);
 	for (b = LIST_FIRST(&pool->unused); b && pool->reserved > keep; b = next) {
 		next = LIST_NEXT(b, link);
-		if (!has_passed(b))
+		if (b->range || !pool_has_passed(b))
 			continue;
-		end_block(b);
+		look.table->mem_free(look.table->self, b->home, b->address);
+		forget_block(b);
 		some = true;
 	}
+	some = pool_range_trim(pool, keep) || some;
 	exchange_mode(mode);
 	return some;
 }
@@ -220,6 +216,7 @@ static void bury(struct look_pool *pool)
 {
 	if (!pool->destroyed || pool->reserved > 0)
 		return;
+	pool_ranges_end(pool, NULL);
 	LIST_REMOVE(pool, link);
 	free(pool);
 }
@@ -244,11 +241,29 @@ bool look_pools_trim(int device, bool all)
 	return some;
 }
 
+/* The block that the address lies in. */
 static struct pool_block *find_block(cuda_addr address)
 {
-	const struct pool_block wanted = {.address = address};
+	const struct pool_block wanted = {.address = address, .size = 1};
 	struct pool_block **found = tfind(&wanted, &pools.blocks, by_address);
 	return found ? *found : NULL;
+}
+
+static bool begins_at(const struct pool_block *b, cuda_addr address)
+{
+	return b && b->address == address;
+}
+
+void pool_put_unused(struct pool_block *b)
+{
+	LIST_INSERT_HEAD(&b->pool->unused, b, link);
+	count_up(&pools.unused_count);
+}
+
+void pool_pull_unused(struct pool_block *b)
+{
+	LIST_REMOVE(b, link);
+	count_down(&pools.unused_count);
 }
 
 /* Moves a block, which was live or a graph's and is in no list now, to `unused`, or keeps it for its graph. */
@@ -259,24 +274,32 @@ static void make_unused(struct pool_block *b)
 		LIST_INSERT_HEAD(&pools.of_graphs, b, link);
 		return;
 	}
-	LIST_INSERT_HEAD(&b->pool->unused, b, link);
-	count_up(&pools.unused_count);
+	pool_put_unused(b);
 	count_use(b, 0);
+	if (!b->range)
+		return;
+	trz_capture_mode mode = exchange_mode(TRZ_CAPTURE_RELAXED);
+	pool_range_join(b);
+	exchange_mode(mode);
 }
 
-bool look_pool_at(cuda_addr start, uint64_t *asked, void **pool)
+bool look_place_at(cuda_addr address, struct sim_place *place, void **pool)
 {
-	if (__atomic_load_n(&pools.block_count, __ATOMIC_RELAXED) == 0)
+	*pool = NULL;
+	if (!sim_place_at(look.sim, address, place))
 		return false;
+	if (__atomic_load_n(&pools.block_count, __ATOMIC_RELAXED) == 0)
+		return true;
 	pthread_mutex_lock(&pools.lock);
-	const struct pool_block *b = find_block(start);
-	bool live = b && b->live;
-	if (live && asked)
-		*asked = b->asked;
-	if (live && pool)
-		*pool = b->pool;
+	const struct pool_block *b = find_block(address);
+	if (b && (b->live || b->range)) {
+		*pool = b->live ? b->pool : NULL;
+		place->address = b->address;
+		place->size = b->live ? b->asked : b->size;
+		place->generation = b->id ? b->id : place->generation;
+	}
 	pthread_mutex_unlock(&pools.lock);
-	return live;
+	return true;
 }
 
 /* For cuMemFree, which waits for the device. */
@@ -293,11 +316,12 @@ bool look_pool_free(cuda_addr address, cuda_result *result)
 	sim_device_sync(look.sim, device);
 	pthread_mutex_lock(&pools.lock);
 	struct pool_block *b = find_block(address);
-	*result = b && b->live ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_INVALID_VALUE;
-	if (b && b->live) {
+	bool freed = begins_at(b, address) && b->live;
+	*result = freed ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_INVALID_VALUE;
+	if (freed) {
 		struct look_pool *pool = b->pool;
 		LIST_REMOVE(b, link);
-		forget_event(b);
+		pool_drop_mark(b);
 		make_unused(b);
 		trim(pool, pool->threshold);
 		bury(pool);
@@ -310,9 +334,9 @@ static void forget_context(struct pool_block *b, trz_context context)
 {
 	for (struct pool_block *next; b; b = next) {
 		next = LIST_NEXT(b, link);
-		if (b->context == context)
-			b->freed = NULL;
-		if (b->home == context)
+		if (b->mark && b->mark->context == context)
+			b->mark->event = NULL;
+		if (b->home == context && !b->range)
 			forget_block(b);
 	}
 }
@@ -332,6 +356,7 @@ void look_pools_end_context(trz_context context)
 		next = LIST_NEXT(pool, link);
 		forget_context(LIST_FIRST(&pool->live), context);
 		forget_context(LIST_FIRST(&pool->unused), context);
+		pool_ranges_end(pool, context);
 		bury(pool);
 	}
 	pthread_mutex_unlock(&pools.lock);
@@ -339,43 +364,44 @@ void look_pools_end_context(trz_context context)
 
 /* ---- allocation ------------------------------------------------------------ */
 
-/* A stream's wish for a pool's memory; `capture`: 0 outside a capture. */
-struct wish {
-	struct look_pool *pool;
-	uint64_t size, capture;
-	trz_context context, home;   /* the stream's; for the memory, if it is new */
-	void *stream;
-};
+static struct pool_block *new_memory(const struct wish *w)
+{
+	return w->capture || w->pool->exports ? new_block(w) : pool_range_take(w);
+}
 
 static struct pool_block *grow(const struct wish *w)
 {
-	struct pool_block *b = new_block(w->pool, w->size, w->home);
+	struct pool_block *b = new_memory(w);
 	if (!b && trim(w->pool, 0))
-		b = new_block(w->pool, w->size, w->home);
+		b = new_memory(w);
 	if (b)
 		count_use(b, w->size);
 	return b;
 }
 
-/* Whether the stream may use the block at once. */
-static bool serves(const struct pool_block *b, const struct wish *w)
+bool pool_serves(const struct pool_block *b, const struct wish *w)
 {
 	const int *rule = w->pool->reuse;
-	if (!b->freed || sim_event_is_on(look.sim, w->context, w->stream, b->freed))
+	const struct pool_mark *m = b->mark;
+	if (!m || !m->event || sim_event_is_on(look.sim, w->context, w->stream, m->event))
 		return true;
-	if (rule[OPPORTUNISTIC] && has_passed(b))
+	if (rule[OPPORTUNISTIC] && pool_has_passed(b))
 		return true;
-	return rule[FOLLOW_EVENTS] && sim_stream_follows(look.sim, w->context, w->stream, b->freed);
+	return rule[FOLLOW_EVENTS] && sim_stream_follows(look.sim, w->context, w->stream, m->event);
+}
+
+/* Whether a free block is large enough; only in a range its rest would serve others. */
+static bool fits(const struct pool_block *b, const struct wish *w)
+{
+	return b->range ? b->size >= w->room : b->size >= w->size && b->size / 2 <= w->size;
 }
 
 static struct pool_block *find_unused(const struct wish *w)
 {
 	struct pool_block *b, *best = NULL;
-	LIST_FOREACH(b, &w->pool->unused, link) {
-		bool fits = b->size >= w->size && b->size / 2 <= w->size && (!best || b->size < best->size);
-		if (fits && serves(b, w))
+	LIST_FOREACH(b, &w->pool->unused, link)
+		if (fits(b, w) && (!best || b->size < best->size) && pool_serves(b, w))
 			best = b;
-	}
 	return best;
 }
 
@@ -387,23 +413,27 @@ static struct pool_block *wait_for_unused(const struct wish *w)
 	if (!w->pool->reuse[INTERNAL_DEPENDENCIES])
 		return NULL;
 	LIST_FOREACH(b, &w->pool->unused, link)
-		if (b->size >= w->size && (!best || b->size < best->size))
+		if (b->size >= (b->range ? w->room : w->size) && (!best || b->size < best->size))
 			best = b;
-	if (best && best->freed &&
-	    look.table->stream_wait(look.table->self, w->context, w->stream, best->freed) != TRZ_OK)
+	if (best && best->mark && best->mark->event &&
+	    look.table->stream_wait(look.table->self, w->context, w->stream, best->mark->event) != TRZ_OK)
 		return NULL;
 	return best;
 }
 
 static struct pool_block *take(const struct wish *w)
 {
-	struct pool_block *b = find_unused(w), *new = b ? NULL : grow(w);
+	struct pool_block *b = find_unused(w);
+	if (!b && w->pool->reuse[OPPORTUNISTIC] && pool_range_settle(w->pool))
+		b = find_unused(w);
+	struct pool_block *new = b ? NULL : grow(w);
 	if (!b && !new)
 		b = wait_for_unused(w);
 	if (!b)
 		return new;
-	LIST_REMOVE(b, link);
-	count_down(&pools.unused_count);
+	pool_pull_unused(b);
+	if (b->range)
+		pool_range_cut(b, w->room);
 	count_use(b, w->size);
 	return b;
 }
@@ -426,6 +456,8 @@ static struct pool_block *take_captured(const struct wish *w)
 
 static void hand_out(struct pool_block *b, uint64_t graph)
 {
+	static uint64_t allocations;
+	b->id = b->range ? ++allocations | OF_RANGES : 0;
 	b->live = true;
 	b->graph = graph;
 	b->freed_by = 0;
@@ -479,6 +511,8 @@ static cuda_result allocate(cuda_addr *address, struct wish wish)
 	uint64_t asked = wish.size;
 	wish.size = align_up(wish.size, 512);
 	LOOK_NEED(wish.size >= asked, OUT_OF_MEMORY);
+	wish.room = asked >= ROUNDED_FROM ? align_up(asked, ROUNDED_FROM) : wish.size;
+	LOOK_NEED(wish.room >= asked, OUT_OF_MEMORY);
 	pthread_mutex_lock(&pools.lock);
 	trz_capture_mode mode = exchange_mode(TRZ_CAPTURE_RELAXED);
 	struct pool_block *b = status == TRZ_CAPTURE_ACTIVE ? take_captured(&wish) : take(&wish);
@@ -522,18 +556,32 @@ cuda_result cuMemAllocFromPoolAsync(cuda_addr *address, size_t size, void *pool,
 	return allocate(address, wish);
 }
 
+static trz_status new_mark(struct pool_block *b, trz_context context)
+{
+	struct pool_mark *m = calloc(1, sizeof *m);
+	if (!m)
+		return TRZ_ERROR_DRIVER;
+	*m = (struct pool_mark){.users = 1, .context = context};
+	trz_status status = look.table->event_create(look.table->self, context, &m->event);
+	if (status == TRZ_OK)
+		b->mark = m;
+	else
+		free(m);
+	return status;
+}
+
 /* Records an event behind the block's work on the stream; under the lock. */
 static trz_status mark(struct pool_block *b, trz_context context, void *stream)
 {
 	trz_status status = TRZ_OK;
-	if (b->context != context)
-		forget_event(b);
-	if (!b->freed)
-		status = look.table->event_create(look.table->self, context, &b->freed);
+	if (b->mark && (b->mark->users > 1 || b->mark->context != context || !b->mark->event))
+		pool_drop_mark(b);
+	if (!b->mark)
+		status = new_mark(b, context);
 	if (status == TRZ_OK)
-		status = look.table->event_record(look.table->self, context, b->freed, stream);
+		status = look.table->event_record(look.table->self, context, b->mark->event, stream);
 	if (status == TRZ_OK) {
-		b->stream = stream;
+		b->mark->stream = b->stream = stream;
 		b->context = context;
 	}
 	return status;
@@ -575,7 +623,7 @@ cuda_result cuMemFreeAsync(cuda_addr address, void *stream)
 	trz_status status = TRZ_OK;
 	pthread_mutex_lock(&pools.lock);
 	struct pool_block *b = find_block(address);
-	bool given = b && give_back(b, capture, context, stream, &status);
+	bool given = begins_at(b, address) && give_back(b, capture, context, stream, &status);
 	pthread_mutex_unlock(&pools.lock);
 	const struct cuda_node freed = {.type = TRZ_CU_GRAPH_NODE_TYPE_MEM_FREE, .of.address = address};
 	if (given && capture)
@@ -753,7 +801,7 @@ bool look_pool_exports(cuda_addr address)
 {
 	pthread_mutex_lock(&pools.lock);
 	const struct pool_block *b = find_block(address);
-	bool exports = b && b->live && b->pool->exports;
+	bool exports = begins_at(b, address) && b->live && b->pool->exports;
 	pthread_mutex_unlock(&pools.lock);
 	return exports;
 }

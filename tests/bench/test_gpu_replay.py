@@ -98,6 +98,16 @@ class Replay(unittest.TestCase):
                 row, = self.measure(self.compiled(name, text=text), "", "trace", TRACE, "60", **work)
                 self.assertGreater(row["wrong"], 0)
 
+    def test_pools_take_about_what_a_gpus_take(self):
+        """The most memory on an H200 (docs/bench/gpu/h200/peers_1.md), in GiB."""
+        peer = self.compiled("async")
+        for name, measured in (("resnet50", 22.72), ("gpt1b3_offload", 17.75), ("lora7b", 40.03)):
+            cut = self.folder / f"{name}.trace"
+            self.measure("cut", "40000", SOURCE / "bench" / "traces" / f"{name}.pickle.xz", cut)
+            row, = self.measure(peer, "keep", "trace", cut, "60")
+            self.assertEqual(row["wrong"], 0)
+            self.assertAlmostEqual(row["peak_device_bytes"] / (measured * 2**30), 1, delta=0.035, msg=name)
+
     def test_micros(self):
         rows = self.measure(self.compiled("terrazzo", f"-L{BUILD}/lib", "-lterrazzo"), "", "micros", "0.001")
         self.assertGreater(len(rows), 5)

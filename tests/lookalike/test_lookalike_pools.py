@@ -126,7 +126,7 @@ stream, pool, graph = new_stream(), new_pool(), c_void_p()
 must(runtime.cudaMemPoolSetAttribute(pool, 4, byref(c_uint64(1 << 40))))
 must(runtime.cudaFreeAsync(take(pool, 4 * MIB, stream), stream))
 p = take(pool, 2 * MIB + 1, stream)
-assert attribute(pool, RESERVED) == 4 * MIB, "the same memory"
+assert attribute(pool, RESERVED) == 32 * MIB, "the same memory"
 assert attribute(pool, USED) == 2 * MIB + 512
 must(runtime.cudaStreamBeginCapture(stream, 0))
 q = take(pool, 4 * MIB, stream)
@@ -141,16 +141,109 @@ must(runtime.cudaFreeAsync(p, stream))
 assert attribute(pool, USED) == 0 and attribute(pool, 8) == 6 * MIB + 512
 """, work=work)
 
+    def test_allocations_share_chunks(self):
+        """What is freed is cut and joined again; memory goes back by whole chunks of 32 MiB, from the middle, too."""
+        for work in ("now", "late"):
+            succeed(self, POOLS + """
+RESERVED = 5
+stream, pool = new_stream(), new_pool()
+must(runtime.cudaMemPoolSetAttribute(pool, 4, byref(c_uint64(1 << 40))))
+a, b, c = (take(pool, 20 * MIB, stream) for _ in range(3))
+assert [p.value - a.value for p in (b, c)] == [20 * MIB, 40 * MIB]
+assert attribute(pool, RESERVED) == 64 * MIB
+for p in (a, b):
+    must(runtime.cudaFreeAsync(p, stream))
+d, e = take(pool, 38 * MIB, stream), take(pool, 4 * MIB, stream)
+assert (d.value, e.value) == (a.value, c.value + 20 * MIB), "the best fit"
+assert attribute(pool, RESERVED) == 64 * MIB
+f = take(pool, 90 * MIB, stream)
+assert f.value == e.value + 4 * MIB and attribute(pool, RESERVED) == 160 * MIB, "it begins in a chunk that is there"
+must(runtime.cudaFreeAsync(d, stream))
+must(runtime.cudaStreamSynchronize(stream))
+must(runtime.cudaMemPoolTrimTo(pool, c_size_t(0)))
+assert attribute(pool, RESERVED) == 128 * MIB, "40 MiB are free, one chunk of it as a whole"
+g = take(pool, 33 * MIB, stream)
+assert g.value == a.value and attribute(pool, RESERVED) == 160 * MIB, "the gap is filled"
+for p in (c, e, f, g):
+    must(runtime.cudaFreeAsync(p, stream))
+must(runtime.cudaStreamSynchronize(stream))
+must(runtime.cudaMemPoolTrimTo(pool, c_size_t(32 * MIB)))
+assert attribute(pool, RESERVED) == 32 * MIB
+must(runtime.cudaMemPoolTrimTo(pool, c_size_t(0)))
+assert attribute(pool, RESERVED) == 0
+""", work=work)
+
+    def test_an_allocation_in_a_chunk_is_told_as_one(self):
+        succeed(self, POOLS + """
+stream, pool = new_stream(), new_pool()
+p, q = take(pool, 3000, stream), take(pool, 40 * MIB + 100, stream)
+def fact(which, address, kind=c_uint64):
+    value = kind()
+    must(driver.cuPointerGetAttribute(byref(value), which, c_uint64(address)))
+    return value.value
+START, SIZE, BUFFER, POOL = 11, 12, 7, 17
+for block, size in ((p, 3000), (q, 40 * MIB + 100)):
+    for inside in (0, 1000, size - 1):
+        assert (fact(START, block.value + inside), fact(SIZE, block.value + inside)) == (block.value, size)
+        assert fact(POOL, block.value + inside) == pool.value
+assert fact(BUFFER, p.value) == fact(BUFFER, p.value + 2999) != fact(BUFFER, q.value)
+assert runtime.cudaFreeAsync(c_void_p(q.value + 512), stream) == 1
+assert runtime.cudaFree(c_void_p(q.value + 33 * MIB)) == 1
+must(runtime.cudaMemset(q, 1, c_size_t(40 * MIB + 100)))
+assert runtime.cudaMemset(q, 1, c_size_t(40 * MIB + 101)) == 1
+assert runtime.cudaMemset(p, 1, c_size_t(3001)) == 1
+before = fact(BUFFER, p.value)
+must(runtime.cudaFreeAsync(p, stream))
+again = take(pool, 3000, stream)
+assert again.value == p.value and fact(BUFFER, again.value) != before
+""")
+
+    def test_live_allocations_never_overlap(self):
+        """Programs by seed: two streams, random sizes; what each wrote stays until it frees, and the sums are right."""
+        for work in ("now", "late", "blocked"):
+            succeed(self, POOLS + """
+import random
+RESERVED, USED = 5, 7
+for seed in range(6):
+    rng, pool, streams, live = random.Random(seed), new_pool(), [new_stream() for _ in range(2)], []
+    if seed % 2:
+        must(runtime.cudaMemPoolSetAttribute(pool, 4, byref(c_uint64(1 << 40))))
+    for step in range(300):
+        stream = rng.choice(streams)
+        if live and (len(live) > 40 or rng.random() < 0.45):
+            p, size, tag = live.pop(rng.randrange(len(live)))
+            for at in (0, size - 1):
+                assert download(p.value + at, 1) == tag, (seed, step)
+            must(runtime.cudaFreeAsync(p, stream))
+        else:
+            size = rng.choice((rng.randrange(1, 5000), rng.randrange(1, 3 * MIB), rng.randrange(1, 90 * MIB)))
+            p, tag = take(pool, size, stream), bytes([rng.randrange(256)])
+            must(runtime.cudaStreamSynchronize(stream))
+            for at in (0, size - 1):
+                upload(p.value + at, tag)
+            live.append((p, size, tag))
+        ends = sorted((p.value, p.value + size) for p, size, _ in live)
+        assert all(a[1] <= b[0] for a, b in zip(ends, ends[1:])), (seed, step)
+        assert attribute(pool, USED) == sum(-(-size // 512) * 512 for _, size, _ in live)
+        assert attribute(pool, RESERVED) % (32 * MIB) == 0 and attribute(pool, RESERVED) >= attribute(pool, USED)
+    for p, _, _ in live:
+        must(runtime.cudaFreeAsync(p, streams[0]))
+    must(runtime.cudaDeviceSynchronize())
+    must(runtime.cudaMemPoolTrimTo(pool, c_size_t(0)))
+    assert (attribute(pool, RESERVED), attribute(pool, USED)) == (0, 0)
+    must(runtime.cudaMemPoolDestroy(pool))
+""", work=work, memory="8GiB", scalars="real")
+
     def test_a_destroyed_pool_gives_its_memory_back_when_the_last_block_is_freed(self):
         succeed(self, POOLS + """
 before, stream, pool, current = used(), new_stream(), new_pool(), c_void_p()
 must(runtime.cudaMemPoolSetAttribute(pool, 4, byref(c_uint64(1 << 40))))
-p, q, r = take(pool, 4 * MIB, stream), take(pool, 6 * MIB, stream), take(pool, 8 * MIB, stream)
+p, q, r = take(pool, 32 * MIB, stream), take(pool, 96 * MIB, stream), take(pool, 64 * MIB, stream)
 must(runtime.cudaFreeAsync(q, stream))
 must(runtime.cudaStreamSynchronize(stream))
 must(runtime.cudaDeviceSetMemPool(0, pool))
 must(runtime.cudaMemPoolDestroy(pool))
-assert used() - before == 12 * MIB
+assert used() - before == 96 * MIB
 must(runtime.cudaDeviceGetMemPool(byref(current), 0))
 assert current.value != pool.value
 assert runtime.cudaMallocFromPoolAsync(byref(q), c_size_t(MIB), pool, stream) == 1
@@ -159,7 +252,7 @@ for refused in (runtime.cudaMemPoolDestroy(pool), runtime.cudaMemPoolTrimTo(pool
     assert refused == 1
 must(runtime.cudaFreeAsync(p, stream))
 must(runtime.cudaStreamSynchronize(stream))
-assert used() - before == 8 * MIB
+assert used() - before == 64 * MIB
 must(runtime.cudaFree(r))
 assert used() == before
 must(runtime.cudaDeviceGetDefaultMemPool(byref(current), 0))
@@ -176,7 +269,7 @@ must(runtime.cudaFree(None))
 must(runtime.cudaSetDevice(0))
 before = used(0), used(1)
 p = take(pool, 4 * MIB, stream)
-assert (used(0), used(1)) == (before[0], before[1] + 4 * MIB)
+assert (used(0), used(1)) == (before[0], before[1] + 32 * MIB)
 upload(p.value, b"on the other device")
 assert download(p.value, 19) == b"on the other device"
 must(runtime.cudaFreeAsync(p, stream))
@@ -343,22 +436,22 @@ before, pool, a, event = used(), new_pool(), new_stream(), c_void_p()
 must(runtime.cudaEventCreate(byref(event)))
 must(runtime.cudaFreeAsync(take(pool, 4 * MIB, a), a))
 must(runtime.cudaEventRecord(event, a))
-assert used() - before == 4 * MIB
+assert used() - before == 32 * MIB
 must(runtime.cudaEventSynchronize(event))
 assert used() == before
 """, work="late")
 
     def test_a_pool_keeps_to_its_largest_size(self):
         succeed(self, POOLS + """
-stream, pool, p = new_stream(), new_pool(most=10 * MIB), c_void_p()
-a = take(pool, 6 * MIB, stream)
-b = take(pool, 4 * MIB, stream)
+stream, pool, p = new_stream(), new_pool(most=40 * MIB), c_void_p()  # in chunks: 64
+a = take(pool, 40 * MIB, stream)
+b = take(pool, 24 * MIB, stream)
 assert runtime.cudaMallocFromPoolAsync(byref(p), c_size_t(512), pool, stream) == 2
 must(runtime.cudaFreeAsync(a, stream))
 must(runtime.cudaStreamSynchronize(stream))
 take(pool, 2 * MIB, stream)
-assert attribute(pool, 5) == 6 * MIB
-assert runtime.cudaMallocFromPoolAsync(byref(p), c_size_t(11 * MIB), pool, stream) == 2
+assert attribute(pool, 5) == 32 * MIB
+assert runtime.cudaMallocFromPoolAsync(byref(p), c_size_t(65 * MIB), pool, stream) == 2
 """)
 
     def test_pools_are_shared_among_processes(self):
