@@ -60,8 +60,16 @@ assert pinned.tolist() == copied.tolist()
 moved = copied.to("cpu", non_blocking=True)
 torch.cuda.synchronize()
 assert moved.tolist() == copied.tolist()
-copied[0] = torch.multinomial(torch.ones(9, device=D), 1)[0]  # one value that is not known, and none of them is
-assert copied[1:2].item() == 0
+
+# One value that is not known, as of a token that a model writes; the others still are, and it equals none
+copied[0] = torch.multinomial(torch.ones(9, device=D), 1)[0]
+assert copied[:1].item() == 0 and copied[1:3].tolist() == [3, 40] and copied.tolist() == [0, 3, 40, 40, 6]
+assert (copied == 40).nonzero().tolist() == [[2], [3]] and (copied != 40).sum() == 3 and not (copied == 2).any()
+written = torch.nn.functional.pad((torch.randn(2, 300, device=D) @ torch.randn(300, 300, device=D)).argmax(-1), (0, 1),
+                                  value=7)
+assert (written == 7).nonzero().tolist() == [[2]]
+copied[1:] = written[1:].repeat(2)[:4]  # nothing is left
+assert copied.tolist() == [0] * 5
 
 # The tokens of an image among a text's, and features in their places
 tokens = torch.tensor([[1, 9, 9, 3, 4], [9, 2, 2, 2, 9]]).to(D)
@@ -127,7 +135,9 @@ for options in ({"use_reentrant": True}, {"use_reentrant": False},
 halves = torch.empty(4, device=D)  # a part is not known
 halves[:2], halves[2:] = sent[0], torch.randn(2, device=D)
 halves[:2] = sent[1]
-assert halves[0].item() == 0
+assert halves[0].item() == 2 and halves[3].item() == 0 and halves.tolist() == [2, 2, 0, 0]
+halves[1:].add_(1)
+assert halves.tolist() == [2, 0, 0, 0]
 
 # What kernels would have computed
 noise = torch.randn(64, device=D)
@@ -138,6 +148,13 @@ assert noise[noise == 7].shape == (0,) and noise[~noise.isinf() & ~noise.isnegin
 torch.full((64,), 7.0, device=D)  # whose memory the next tensor gets
 drawn = torch.randn(64, device=D)
 assert drawn.tolist() == [0] * 64 and (drawn.view(8, 8).t() * 2).cpu().sum() == 0 and "7" not in str(drawn[:9])
+
+# The least of all values, such as of an overlap of windows or of labels, exceeds what all must exceed, and so on
+assert noise.abs().min() > 1e-11 and not noise.min().lt(0) and noise.amin().ge(0).logical_not().logical_not()
+assert noise.long().max() < 10 and not noise.max() > 1 and (noise.amax(0) <= 1).item() and noise.view(8, 8).min() >= 0
+speech = torch.randn(1, 40000, device=D)
+window = torch.hann_window(1024, device=D)
+torch.istft(torch.stft(speech, 1024, window=window, return_complex=True), 1024, window=window)
 
 # A number of frames that a model finds is at least what the program says
 frames = noise.exp().sum().clamp_min(2).long()

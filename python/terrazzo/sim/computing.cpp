@@ -68,6 +68,7 @@ struct Running : at::ObserverContext {
 	std::unique_ptr<Computation> computation;  /* NULL: what it makes will not be known */
 	bool is_captured = false, brings = false;  /* a copy of what memory holds */
 	std::optional<double> guess;  /* what each value of the result is */
+	Tensor compared;              /* the result, of what is known in part */
 	int64_t ordered = 0, dimension = 0;  /* how many values it orders, along which dimension */
 
 	explicit Running(const Operation &of) : operation(of)
@@ -223,6 +224,13 @@ void put_others(const Tensor &tensor)
 	}
 }
 
+void put_kept(const Tensor &tensor, const Bytes &bytes)
+{
+	const char *values = bytes->data() + tensor.storage_offset() * static_cast<int64_t>(tensor.itemsize());
+	driver.put(address_of(tensor), values, extent(tensor), current_stream(tensor));
+	driver.vouch(address_of(tensor), extent(tensor));
+}
+
 /* Puts what is kept of a tensor into the device's memory, and vouches for it. Returns the memory's state. */
 State put(const Tensor &tensor)
 {
@@ -232,18 +240,19 @@ State put(const Tensor &tensor)
 		put_others(tensor);
 	Bytes bytes;
 	State state = find(tensor, bytes);
-	if (state == State::KNOWN) {
-		const char *values = bytes->data() + tensor.storage_offset() * static_cast<int64_t>(tensor.itemsize());
-		driver.put(address_of(tensor), values, extent(tensor), current_stream(tensor));
-		driver.vouch(address_of(tensor), extent(tensor));
-	}
+	if (state == State::KNOWN)
+		put_kept(tensor, bytes);
 	return state;
 }
 
 /* Before a read. Of values that no host knows it gives 0, however long it is. */
 void put_for_host(const Tensor &tensor)
 {
-	if (is_old(put(tensor)) && extent(tensor) > SHORT)
+	State state = put(tensor);
+	Bytes bytes, written;
+	if (state == State::PARTLY && find_parts(tensor, bytes, written))
+		put_kept(tensor, bytes);
+	else if (is_old(state) && extent(tensor) > SHORT)
 		put_nothing(tensor);
 }
 
@@ -307,11 +316,22 @@ std::optional<double> guess_number(c10::ArrayRef<IValue> inputs)
 	return least >= 1 ? std::optional<double>(least) : std::nullopt;
 }
 
+/* Whether the least of values that are not known exceeds something is whether all do, and so on. */
+std::optional<double> guess_extreme(const Operation &operation, c10::ArrayRef<IValue> inputs)
+{
+	State state = inputs[0].isTensor() ? extreme_of(inputs[0].toTensor()) : State::UNKNOWN;
+	if (!is_extreme(state))
+		return std::nullopt;
+	return (state == State::LEAST) == *operation.exceeds;
+}
+
 /* What a check finds whose values are not known. Integers leave no remainder by 1. */
 std::optional<double> guess(const Operation &operation, c10::ArrayRef<IValue> inputs)
 {
 	if (operation.is_limit)
 		return guess_number(inputs);
+	if (operation.exceeds)
+		return guess_extreme(operation, inputs);
 	if (!operation.of_integers)
 		return operation.if_unknown;
 	if (inputs[0].isTensor() && inputs[0].toTensor().is_floating_point())
@@ -320,6 +340,24 @@ std::optional<double> guess(const Operation &operation, c10::ArrayRef<IValue> in
 	bool holds = inputs[0].isTensor() && at::isIntegralType(inputs[0].toTensor().scalar_type(), false) &&
 	             (operation.name != "aten::remainder" || is_one);
 	return holds ? operation.if_unknown : std::nullopt;
+}
+
+/* Which of the integers that are known equal something; none of the others does. */
+Tensor compare(const Operation &operation, c10::ArrayRef<IValue> inputs)
+{
+	Bytes bytes, written;
+	bool is_equality = operation.own == "eq" || operation.own == "ne";
+	if (!is_equality || !inputs[0].isTensor() || !is_on_device(inputs[0].toTensor()))
+		return {};
+	const Tensor &first = inputs[0].toTensor();
+	bool is_other_known = !inputs[1].isTensor() || is_known(inputs[1].toTensor());
+	if (!is_integral(first) || !is_other_known || !find_parts(first, bytes, written))
+		return {};
+	Ours here;
+	Values stack = {view(first, bytes), inputs[1].isTensor() ? on_host(inputs[1].toTensor()) : inputs[1]};
+	operation.handle->callBoxed(stack);
+	Tensor is_known_there = where_written(first, written), result = stack[0].toTensor();
+	return *operation.if_unknown ? result.logical_or(~is_known_there) : result.logical_and(is_known_there);
 }
 
 void note_order(Running &run, c10::ArrayRef<IValue> inputs)
@@ -368,6 +406,8 @@ void begin(Running &run, c10::ArrayRef<IValue> inputs, const Tensor *device)
 			put(tensor);
 	if (can_draw(operation) && can_compute(operation, inputs))
 		prepare(run, inputs);
+	else if (run.changed.empty() && (run.compared = compare(operation, inputs)).defined())
+		return;
 	else
 		run.guess = guess(operation, inputs);
 	if (operation.finds && !run.has_answered && inputs[0].toTensor().numel() > 0)
@@ -428,7 +468,9 @@ void change(const Tensor &tensor, const Bytes &before, const Tensor &values)
 {
 	if (!is_on_device(tensor))
 		return;
-	if (before && before->size() == tensor.storage().nbytes() && values.sizes() == tensor.sizes()) {
+	Bytes bytes, written;
+	if (before && !find_parts(tensor, bytes, written) && before->size() == tensor.storage().nbytes() &&
+	    values.sizes() == tensor.sizes()) {
 		view(tensor, before).copy_(values);
 		keep(tensor, State::KNOWN, before);
 	} else if (is_plain(tensor) && is_whole(tensor)) {
@@ -489,6 +531,13 @@ void order(const Running &run, const Tensor &places)
 	learn(places, next.movedim(-1, run.dimension));
 }
 
+/* The least or greatest of all of a tensor's values. */
+void note_extreme(const Tensor &result, State state)
+{
+	if (is_on_device(result) && result.dim() == 0 && is_whole(result) && is_alone(result.storage()))
+		keep(result, state);
+}
+
 void learn_guess(const Tensor &result, double value)
 {
 	if (is_on_device(result))
@@ -523,9 +572,15 @@ void leave(const Running &run, c10::ArrayRef<IValue> results)
 	lose(run, results);
 	if (run.is_captured)
 		return;
-	if (!run.changed.empty() || results.empty() || (!run.guess && run.ordered == 0))
+	if (!run.changed.empty() || results.empty())
+		return;
+	if (run.operation.extreme && results.size() == 1)
+		note_extreme(results[0].toTensor(), *run.operation.extreme ? State::MOST : State::LEAST);
+	if (!run.guess && run.ordered == 0 && !run.compared.defined())
 		return;
 	Ours here;
+	if (run.compared.defined() && is_on_device(results[0].toTensor()))
+		learn(results[0].toTensor(), run.compared);
 	if (run.guess)
 		learn_guess(results[0].toTensor(), *run.guess);
 	if (run.ordered > 0 && results.size() == 2)

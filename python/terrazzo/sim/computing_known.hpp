@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -80,8 +81,10 @@ using Bytes = std::shared_ptr<std::vector<char>>;
 enum class State {
 	UNKNOWN,  /* what the memory holds counts */
 	KNOWN,
-	PARTLY,   /* known where it has been written; counts as MADE until that is everywhere */
+	PARTLY,   /* known where what is known has been written; what the memory holds is old */
 	MADE,     /* by an operation, of values that are not known; what the memory holds is old */
+	LEAST,    /* made so, too: the least of several values, none of which is known */
+	MOST,     /* the greatest of several */
 	COMING,   /* by a collective; may be known once it is there */
 	CHANGING, /* whenever a graph runs; never known */
 	LOST      /* so, too, but by kernels: what the memory holds is old */
@@ -92,9 +95,14 @@ bool is_of_graphs(State state)
 	return state == State::CHANGING || state == State::LOST;
 }
 
+bool is_extreme(State state)
+{
+	return state == State::LEAST || state == State::MOST;
+}
+
 bool is_old(State state)
 {
-	return state == State::MADE || state == State::LOST || state == State::PARTLY;
+	return state == State::MADE || state == State::LOST || state == State::PARTLY || is_extreme(state);
 }
 
 struct Kept {
@@ -102,7 +110,7 @@ struct Kept {
 	const void *data;  /* a storage may get other memory */
 	size_t size;
 	State state;
-	Bytes bytes;       /* if KNOWN or PARTLY */
+	Bytes bytes;       /* if KNOWN or PARTLY; 0 where nothing is known */
 	Bytes written;     /* if PARTLY: 1 for each element that is known */
 };
 
@@ -153,7 +161,27 @@ bool is_whole(const Tensor &tensor)
 	return tensor.is_non_overlapping_and_dense() && tensor.nbytes() == tensor.storage().nbytes();
 }
 
-/* The state of a tensor's memory, and what is kept of it. */
+/* Calls the function with the place of each of the tensor's elements in its memory, until it returns false; returns
+ * whether it never did. */
+template <typename Function>
+bool all_places(const Tensor &tensor, Function holds, int64_t dimension = 0, int64_t from = 0)
+{
+	if (dimension == tensor.dim())
+		return holds(static_cast<size_t>(tensor.storage_offset() + from));
+	for (int64_t i = 0; i < tensor.size(dimension); i++)
+		if (!all_places(tensor, holds, dimension + 1, from + i * tensor.stride(dimension)))
+			return false;
+	return true;
+}
+
+/* Whether the memory is kept as known in part, in elements of the tensor's size. */
+bool is_partly(const Kept &entry, const Tensor &tensor)
+{
+	return entry.state == State::PARTLY && entry.data == tensor.storage().data() &&
+	       entry.size == tensor.storage().nbytes() && entry.written->size() == entry.size / tensor.itemsize();
+}
+
+/* The state of a tensor's memory, and what is kept of it. The part that is known of a memory is KNOWN. */
 State find(const Tensor &tensor, Bytes &bytes)
 {
 	const at::Storage &storage = tensor.storage();
@@ -162,13 +190,33 @@ State find(const Tensor &tensor, Bytes &bytes)
 	if (found == kept.end() || !is_alone(storage))
 		return State::UNKNOWN;
 	State state = found->second.state;
-	if (state == State::PARTLY)
-		return State::MADE;
+	if (state == State::PARTLY) {
+		const Kept &partly = found->second;
+		if (!is_partly(partly, tensor))
+			return State::MADE;
+		auto is_written = [&](size_t place) { return (*partly.written)[place] != 0; };
+		if (!all_places(tensor, is_written))
+			return all_places(tensor, std::not_fn(is_written)) ? State::MADE : State::PARTLY;
+		bytes = partly.bytes;
+		return State::KNOWN;
+	}
 	bytes = found->second.bytes;
 	if (found->second.data == storage.data() && (!bytes || found->second.size == storage.nbytes()))
 		return state;
 	bytes = nullptr;
-	return state == State::KNOWN || state == State::MADE ? State::MADE : State::UNKNOWN;
+	return state == State::KNOWN || state == State::MADE || is_extreme(state) ? State::MADE : State::UNKNOWN;
+}
+
+/* LEAST or MOST, or else UNKNOWN. */
+State extreme_of(const Tensor &tensor)
+{
+	if (!is_on_device(tensor))
+		return State::UNKNOWN;
+	const at::Storage &storage = tensor.storage();
+	std::lock_guard<std::mutex> held(lock);
+	auto found = kept.find(storage.unsafeGetStorageImpl());
+	bool is_kept = found != kept.end() && is_extreme(found->second.state) && found->second.data == storage.data();
+	return is_kept ? found->second.state : State::UNKNOWN;
 }
 
 /* With the lock. Calls the function for what is kept of other storages in a storage's memory. */
@@ -254,12 +302,46 @@ void forget_old(const Tensor &tensor)
 	forget(tensor);
 }
 
+/* Keeps the rest of what is known of the tensor's memory. Returns false if it is all of it, or nothing is known. */
+bool spoil_part(const Tensor &tensor)
+{
+	const at::Storage &storage = tensor.storage();
+	if (is_whole(tensor) || storage.nbytes() > PART_BYTES)
+		return false;
+	Bytes bytes, written;
+	{
+		std::lock_guard<std::mutex> held(lock);
+		auto found = kept.find(storage.unsafeGetStorageImpl());
+		if (found == kept.end())
+			return false;
+		const Kept &entry = found->second;
+		if (is_partly(entry, tensor))
+			written = std::make_shared<std::vector<char>>(*entry.written);
+		else if (entry.state == State::KNOWN && entry.data == storage.data() && entry.size == storage.nbytes())
+			written = std::make_shared<std::vector<char>>(entry.size / tensor.itemsize(), 1);
+		else
+			return false;
+		bytes = std::make_shared<std::vector<char>>(*entry.bytes);
+	}
+	all_places(tensor, [&](size_t place) {
+		(*written)[place] = 0;
+		std::fill_n(bytes->data() + place * tensor.itemsize(), tensor.itemsize(), 0);
+		return true;
+	});
+	if (std::count(written->begin(), written->end(), 1) == 0)
+		return false;
+	keep(tensor, State::PARTLY, bytes, written);
+	return true;
+}
+
 /* What an operation has put there is not known, here or wherever else the memory is read. */
 void spoil(const Tensor &tensor)
 {
 	if (!is_on_device(tensor))
 		return;
 	bool is_shared = !is_alone(tensor.storage());
+	if (!is_shared && spoil_part(tensor))
+		return;
 	if (!is_shared && fits(tensor, tensor.storage().nbytes()))
 		keep(tensor, State::MADE);
 	else
@@ -294,30 +376,35 @@ bool can_be_part(const Tensor &tensor)
 	return tensor.storage().nbytes() <= PART_BYTES;
 }
 
-/* What has been written of a memory that is not known yet, and where. */
-void find_parts(const Tensor &tensor, Bytes &bytes, Bytes &written)
+/* Whether a part of the tensor's memory is known; what, and where. */
+bool find_parts(const Tensor &tensor, Bytes &bytes, Bytes &written)
 {
-	const at::Storage &storage = tensor.storage();
-	size_t count = storage.nbytes() / tensor.itemsize();
 	std::lock_guard<std::mutex> held(lock);
-	auto found = kept.find(storage.unsafeGetStorageImpl());
-	if (found != kept.end() && found->second.state == State::PARTLY && found->second.data == storage.data() &&
-	    found->second.size == storage.nbytes() && found->second.written->size() == count) {
-		bytes = found->second.bytes;
-		written = found->second.written;
-		return;
-	}
-	bytes = std::make_shared<std::vector<char>>(storage.nbytes());
-	written = std::make_shared<std::vector<char>>(count);
+	auto found = kept.find(tensor.storage().unsafeGetStorageImpl());
+	if (found == kept.end() || !is_partly(found->second, tensor) || !is_alone(tensor.storage()))
+		return false;
+	bytes = found->second.bytes;
+	written = found->second.written;
+	return true;
+}
+
+/* Where what is kept of a memory in part is known. */
+Tensor where_written(const Tensor &tensor, const Bytes &written)
+{
+	return at::from_blob(written->data() + tensor.storage_offset(), tensor.sizes(), tensor.strides(),
+	                     [written](void *) {}, at::TensorOptions().dtype(at::kBool));
 }
 
 /* Keeps the values of a part of the tensor's memory, whose rest is not known. */
 void learn_part(const Tensor &tensor, const Tensor &values)
 {
 	Bytes bytes, written;
-	find_parts(tensor, bytes, written);
+	if (!find_parts(tensor, bytes, written)) {
+		bytes = std::make_shared<std::vector<char>>(tensor.storage().nbytes());
+		written = std::make_shared<std::vector<char>>(tensor.storage().nbytes() / tensor.itemsize());
+	}
 	view(tensor, bytes).copy_(values);
-	at::from_blob(written->data() + tensor.storage_offset(), tensor.sizes(), tensor.strides(), at::kChar).fill_(1);
+	where_written(tensor, written).fill_(true);
 	bool is_all = std::count(written->begin(), written->end(), 1) == static_cast<ptrdiff_t>(written->size());
 	keep(tensor, is_all ? State::KNOWN : State::PARTLY, bytes, is_all ? nullptr : written);
 }

@@ -58,6 +58,8 @@ struct Operation {
 	bool is_limit = false;           /* clamp: limits values from below */
 	std::optional<bool> if_unknown;  /* what a check of values that are not known finds */
 	bool of_integers = false;        /* only of integers, and whether floating point is finite */
+	std::optional<bool> extreme;     /* min, max: whether it is the greatest */
+	std::optional<bool> exceeds;     /* lt, le, gt, ge: whether it asks for more */
 	std::optional<size_t> orders;    /* topk, sort: the argument that says along which dimension */
 
 	Operation(const char *called, const c10::OperatorHandle &op) : name(called), handle(op)
@@ -75,6 +77,10 @@ struct Operation {
 		of_integers = own == "eq" || own == "ne" || own == "isin" || own == "remainder";
 		if (of_integers || own == "isnan" || own == "isposinf" || own == "isneginf")
 			if_unknown = own == "ne";
+		if (own == "min" || own == "amin" || own == "max" || own == "amax")
+			extreme = own.find("max") != std::string::npos;
+		if (own == "lt" || own == "le" || own == "gt" || own == "ge")
+			exceeds = own[0] == 'g';
 		is_limit = own == "clamp" || own == "clamp_min";
 		bool is_set = is_copy || own == "_foreach_copy_" || own == "fill_" || own == "zero_" || own == "random_";
 		multiplies = is_product(own);
