@@ -164,6 +164,8 @@ assert torch.arange(frames.max(), device=D).shape == (2,) and noise.sum().clamp(
 scores = torch.randn(12, 8, device=D)
 assert scores.topk(2).indices.flatten().bincount(minlength=8).tolist() == [3] * 8
 assert scores.topk(3, dim=0).indices.t()[1].tolist() == [3, 4, 5]
+words = torch.randn(2, 5000, device=D).topk(6).indices  # read as different ones, and none that is known
+assert words[0].tolist() == list(range(2500, 2506)) and words[1, 3].item() == 2503 and not (words == 2503).any()
 assert scores.sort().indices[2].tolist() == list(range(8))
 layer_of_many = torch.nn.Linear(300, 300, device=D)
 scaler, optimizer = torch.amp.GradScaler(D), torch.optim.SGD(layer_of_many.parameters())

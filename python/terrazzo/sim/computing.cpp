@@ -250,7 +250,8 @@ void put_for_host(const Tensor &tensor)
 {
 	State state = put(tensor);
 	Bytes bytes, written;
-	if (state == State::PARTLY && find_parts(tensor, bytes, written))
+	bool has_parts = is_old(state) && find_parts(tensor, bytes, written);
+	if (has_parts && (state == State::PARTLY || !is_zero(tensor, bytes)))
 		put_kept(tensor, bytes);
 	else if (is_old(state) && extent(tensor) > SHORT)
 		put_nothing(tensor);
@@ -366,7 +367,7 @@ void note_order(Running &run, c10::ArrayRef<IValue> inputs)
 		return;
 	const Tensor &values = inputs[0].toTensor();
 	run.dimension = inputs[*run.operation.orders].toInt();
-	run.ordered = values.size(run.dimension) <= ORDERED ? values.size(run.dimension) : 0;
+	run.ordered = values.size(run.dimension);
 }
 
 /* Composite operations that run in this thread, the innermost last. */
@@ -521,14 +522,19 @@ void give_to_graph(const Tensor &tensor)
 }
 
 /* Where values are that are not known, in their order: in each row the next few, so that all are chosen equally often,
- * as by a router that balances its experts. */
+ * as by a router that balances its experts. Of more these would be words: no operation knows them, and the host reads
+ * different ones, far from those at either end that have a meaning of their own. */
 void order(const Running &run, const Tensor &places)
 {
 	if (!is_on_device(places) || places.numel() == 0 || places.nbytes() > ORDERED_BYTES)
 		return;
+	bool are_words = run.ordered > ORDERED;
+	if (are_words && !can_be_part(places))
+		return;
 	Tensor rows = places.movedim(run.dimension, -1);
-	Tensor next = at::arange(places.numel(), at::kLong).remainder(run.ordered).view(rows.sizes());
-	learn(places, next.movedim(-1, run.dimension));
+	Tensor next = are_words ? at::arange(rows.size(-1), at::kLong).add(run.ordered / 2).expand(rows.sizes())
+	                        : at::arange(places.numel(), at::kLong).view(rows.sizes());
+	(are_words ? imagine : learn)(places, next.remainder(run.ordered).movedim(-1, run.dimension));
 }
 
 /* The least or greatest of all of a tensor's values. */

@@ -110,7 +110,7 @@ struct Kept {
 	const void *data;  /* a storage may get other memory */
 	size_t size;
 	State state;
-	Bytes bytes;       /* if KNOWN or PARTLY; 0 where nothing is known */
+	Bytes bytes;       /* if KNOWN or PARTLY; where nothing is known, what the host will read */
 	Bytes written;     /* if PARTLY: 1 for each element that is known */
 };
 
@@ -407,6 +407,25 @@ void learn_part(const Tensor &tensor, const Tensor &values)
 	where_written(tensor, written).fill_(true);
 	bool is_all = std::count(written->begin(), written->end(), 1) == static_cast<ptrdiff_t>(written->size());
 	keep(tensor, is_all ? State::KNOWN : State::PARTLY, bytes, is_all ? nullptr : written);
+}
+
+/* The host will read these values, which no operation knows. */
+void imagine(const Tensor &tensor, const Tensor &values)
+{
+	if (!is_plain(tensor) || !is_whole(tensor))
+		return;
+	auto bytes = std::make_shared<std::vector<char>>(tensor.storage().nbytes());
+	view(tensor, bytes).copy_(values);
+	keep(tensor, State::PARTLY, bytes, std::make_shared<std::vector<char>>(tensor.numel()));
+}
+
+bool is_zero(const Tensor &tensor, const Bytes &bytes)
+{
+	auto is_zero_at = [&](size_t place) {
+		auto start = bytes->begin() + static_cast<ptrdiff_t>(place * tensor.itemsize());
+		return std::all_of(start, start + static_cast<ptrdiff_t>(tensor.itemsize()), [](char c) { return c == 0; });
+	};
+	return all_places(tensor, is_zero_at);
 }
 
 /* What a collective brings; NULL: it is not known. */
