@@ -307,6 +307,22 @@ bool call_is_line_of_program(const struct call_frame *f)
 	return is_program(f);
 }
 
+/* What tells a file from others: of a notebook's cell what follows the number of its run. */
+static const char *file_key(const char *file)
+{
+	const char *cell = strstr(file, "ipython-input-");
+	if (!cell)
+		return file;
+	cell += strlen("ipython-input-");
+	size_t digits = strspn(cell, "0123456789");
+	return digits && cell[digits] == '-' ? cell + digits : file;
+}
+
+bool call_is_same_line(const struct call_frame *a, const struct call_frame *b)
+{
+	return a->line == b->line && strcmp(a->name, b->name) == 0 && strcmp(file_key(a->file), file_key(b->file)) == 0;
+}
+
 bool call_is_of_program(const struct call_frame *frames, size_t count)
 {
 	int level = call_site_level(frames, count);
@@ -338,7 +354,7 @@ bool call_is_same_loop(const struct call_frame *a, size_t count_a, const struct 
 	size_t levels = levels_of_loop(a, count_a);
 	bool same = levels > 0 && levels == levels_of_loop(b, count_b);
 	for (size_t i = 0; same && i < levels; i++)
-		same = a[i].line == b[i].line && strcmp(a[i].name, b[i].name) == 0 && strcmp(a[i].file, b[i].file) == 0;
+		same = call_is_same_line(&a[i], &b[i]);
 	return same;
 }
 

@@ -45,6 +45,9 @@ bool call_is_line_of_program(const struct call_frame *frame);
 /* Whether the call site is one. */
 bool call_is_of_program(const struct call_frame *frames, size_t count);
 
+/* Whether two frames are one line. A notebook numbers each run of a cell: "<ipython-input-12-0a1b2c>". */
+bool call_is_same_line(const struct call_frame *a, const struct call_frame *b);
+
 /* Whether the stack reads a file of tensors, such as a checkpoint. */
 bool call_is_of_file(const struct call_frame *frames, size_t count);
 

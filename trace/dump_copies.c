@@ -24,7 +24,7 @@ enum {
 
 /* A live weight, and the event that made it. */
 struct weight {
-	uint32_t line;             /* its frame */
+	uint32_t frame, line;      /* its line is told by the first frame that is the same line */
 	uint32_t stack;
 	uint64_t size;
 	size_t at;
@@ -33,7 +33,7 @@ struct weight {
 struct list {
 	struct weight *at;
 	size_t count, room;
-	size_t trained;            /* the event that made the first live state of an optimizer; SIZE_MAX: none */
+	size_t trained;            /* the event that made the first live gradient or optimizer state; SIZE_MAX: none */
 };
 
 /* A run of one line's weights. */
@@ -51,6 +51,18 @@ static trz_status note_made(const struct dump *d, size_t first, size_t event, st
 	return status;
 }
 
+/* Weights of one line come in rows. */
+static uint32_t line_of(const struct dump *d, uint32_t frame, const struct list *before)
+{
+	const struct weight *last = before->count ? &before->at[before->count - 1] : NULL;
+	uint32_t line = 0;
+	if (frame == UINT32_MAX || (last && last->frame == frame))
+		return last && last->frame == frame ? last->line : frame;
+	while (line < frame && !dump_is_same_line(&d->frames[line], &d->frames[frame]))
+		line++;
+	return line;
+}
+
 /* What lines have made as weights, or have read from a file, and when training began. Errors: HOST_MEMORY. */
 static trz_status gather(const struct dump *d, size_t first, const struct trace_map *made, const struct dump_moment *m,
                          struct list *out)
@@ -62,14 +74,16 @@ static trz_status gather(const struct dump *d, size_t first, const struct trace_
 		uint32_t at;
 		if (b->state != DUMP_HELD || !map_get(made, b->address, &at))
 			continue;
-		if (site->category == CATEGORY_OPTIMIZER && first + at < out->trained)
+		bool trained = site->category == CATEGORY_OPTIMIZER || site->category == CATEGORY_GRADIENTS;
+		if (trained && first + at < out->trained)
 			out->trained = first + at;
 		if (!weights)
 			continue;
 		if (!make_room(&out->at, out->count, &out->room, sizeof *out->at))
 			return TRZ_ERROR_HOST_MEMORY;
 		uint64_t size = b->requested ? b->requested : b->size;
-		out->at[out->count++] = (struct weight){ site->frame, b->stack, size, first + at };
+		uint32_t line = line_of(d, site->frame, out);
+		out->at[out->count++] = (struct weight){ site->frame, line, b->stack, size, first + at };
 	}
 	return TRZ_OK;
 }

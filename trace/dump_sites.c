@@ -70,6 +70,12 @@ void dump_stack_text(const struct dump *d, uint32_t stack, char *text, size_t ro
 	call_stack_text(frames, frames_of(d, stack, frames), text, room);
 }
 
+bool dump_is_same_line(const struct dump_frame *a, const struct dump_frame *b)
+{
+	struct call_frame one = frame_of(a), other = frame_of(b);
+	return call_is_same_line(&one, &other);
+}
+
 bool dump_is_line_of_program(const struct dump_frame *f)
 {
 	struct call_frame frame = frame_of(f);

@@ -27,6 +27,9 @@ void dump_frame_text(const struct dump_frame *f, char text[DUMP_SITE_BYTES]);
 /* The program's lines of a stack, innermost first, separated by '\n'. */
 void dump_stack_text(const struct dump *d, uint32_t stack, char *text, size_t room);
 
+/* call_is_same_line */
+bool dump_is_same_line(const struct dump_frame *a, const struct dump_frame *b);
+
 /* call_is_line_of_program */
 bool dump_is_line_of_program(const struct dump_frame *f);
 

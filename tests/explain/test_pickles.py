@@ -964,15 +964,29 @@ class Loops(Case):
                 self.assertEqual((growth["site"], growth["per_step"]), ("u/train.py:9 main", sum(sizes) * MIB))
         self.expect(self.rounds([cell] * 2), "full", 54)
 
+    def test_a_cell_is_one_line_however_often_it_runs(self):
+        """Its file has the number of the run."""
+        use = [(4, TRAIN, False), *[(8, INNER, False)] * 12]
+        for name, verdict in (("<ipython-input-%d-0a1b2c3d4e5f>", "leak"),
+                              ("/tmp/ipython-input-%d-1789204115.py", "leak"), ("/tmp/ipykernel_17/%d.py", "full")):
+            cells = []
+            for run in range(4):
+                line = {"filename": name % (7 + run), "line": 2, "name": "<module>"}
+                cells.append([(mib, [*WEIGHT[:1], line], True) for mib in (20, 8, 8, 30, 20, 8)] + use)
+            self.expect(self.rounds(cells), verdict, 54)
+
     def test_a_model_that_is_loaded_again_when_it_has_been_trained(self):
-        """Two models that are trained together, such as an actor and a critic, are made before."""
-        load, state = [(mib, WEIGHT, True) for mib in (20, 8, 8, 30) * 5 + (9,) * 20], [(4, ADAM, True)] * 20
+        """Two models that are trained together, such as an actor and a critic, are made before. A new optimizer takes
+        the place of the older one, whose state is freed, but not the gradients."""
+        load = [(mib, WEIGHT, True) for mib in (20, 8, 8, 30) * 5 + (9,) * 20]
         use = [(4, TRAIN, False), *[(8, INNER, False)] * 200]
-        for rounds, verdict in (([load, use, state + use, load, use], "leak"),
-                                ([load, use, state + use, load[:32]], "leak"),
-                                ([load, use, state + use, load[:31]], "full"),
-                                ([load, use, load, state + use], "full")):
-            self.expect(self.rounds([sum(rounds[:2], []), *rounds[2:]]), verdict, 54)
+        for frames in (ADAM, BACKWARD):
+            state = [(4, frames, True)] * 20
+            for rounds, verdict in (([load, use, state + use, load, use], "leak"),
+                                    ([load, use, state + use, load[:32]], "leak"),
+                                    ([load, use, state + use, load[:31]], "full"),
+                                    ([load, use, load, state + use], "full")):
+                self.expect(self.rounds([sum(rounds[:2], []), *rounds[2:]]), verdict, 54)
 
     def test_outputs_of_longer_and_longer_sequences(self):
         """The newest lasts until the next has been made; it is no cache."""
