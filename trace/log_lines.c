@@ -106,16 +106,24 @@ static const char *skip_rank(const char *at, const char *end, struct log_writer 
 	return close + 2;
 }
 
+/* srun's labels are as long as the longest: " 3: ", "11: ". */
+static const char *skip_padding(const char *at, const char *end)
+{
+	for (const char *most = at + 4; at < end && at < most && *at == ' '; at++)
+		;
+	return at;
+}
+
 static const char *skip_prefix(const char *at, const char *end, struct log_writer *w)
 {
-	const char *begin = at, *was = NULL;
+	const char *label = skip_padding(at, end), *was = NULL;
 	at = skip_rank(at, end, w);
 	while (at < end && at != was) {
 		was = at;
 		at = log_skip_escape(at, end);
 		while (at < end && (*at == ' ' || *at == '\t'))
 			at++;
-		if (at == begin && at < end && isdigit((unsigned char)*at)) {
+		if (at == label && at < end && isdigit((unsigned char)*at)) {
 			const char *digits = skip_digits(at, end);
 			if (digits - at <= 5 && log_starts(digits, end, ": ")) {
 				w->rank = log_number(at, end);
