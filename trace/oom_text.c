@@ -421,12 +421,36 @@ static bool repeats(uint64_t told, uint64_t again)
 	return told == again || !evidence_known(again);
 }
 
+static bool has_writer(const struct evidence *e)
+{
+	return e->writer || e->rank >= 0 || evidence_known(e->process);
+}
+
+/* Whether one of two errors of the same figures is of a launcher or a logger that tells a named process's error again:
+ * Ray raises a worker's in its driver. */
+static bool is_passed_on(const struct evidence *a, const struct evidence *b)
+{
+	return has_writer(a) != has_writer(b) && a->device == b->device && evidence_known(b->device_free) &&
+	       a->device_free == b->device_free && a->allocated == b->allocated && evidence_known(b->reserved) &&
+	       a->reserved == b->reserved;
+}
+
 /* Whether `b` is the error `a` told again, perhaps cut off, as in pytest's summary. */
 static bool same_error(const struct evidence *a, const struct evidence *b)
 {
 	return a->requested == b->requested && (a->device == b->device || b->device < 0) &&
 	       repeats(a->device_free, b->device_free) && repeats(a->allocated, b->allocated) &&
-	       repeats(a->reserved, b->reserved) && evidence_same_writer(a, b);
+	       repeats(a->reserved, b->reserved) && (evidence_same_writer(a, b) || is_passed_on(a, b));
+}
+
+/* An error is the writer's that has a name. */
+static void take_writer(struct evidence *e, const struct evidence *from)
+{
+	if (has_writer(e) || !has_writer(from))
+		return;
+	e->writer = from->writer ? evidence_keep(e, from->writer) : NULL;
+	e->rank = from->rank;
+	e->process = from->process;
 }
 
 /* "[worker-3]:" without what sets it off from the line. */
@@ -497,6 +521,7 @@ static void read_writer(const struct log_lines *log, const struct log_part *line
 		/* A program may tell the error before it tells where it happened. */
 		if (!list[same].site)
 			log_traceback(lines, same < *count ? last : 0, (size_t)(begin - s->text), &list[same]);
+		take_writer(&list[same], e);
 		*count += same == *count;
 		last = (size_t)(at - s->text);
 		at = next;

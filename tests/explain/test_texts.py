@@ -108,6 +108,20 @@ class Texts(unittest.TestCase):
         run = explain("-", "--json", "-", input="".join(f"[rank{rank}]: {error}\n" for rank in range(1000)))
         self.assertEqual(len(json.loads(run.stdout)["ranks"]), 1000)
 
+    def test_an_error_that_a_launcher_tells_again(self):
+        """Ray's driver raises its worker's; a logger without names tells a rank's before or after. With other figures
+        it is another process's."""
+        error = (TEXTS / "log-traceback.txt").read_text()
+        other = error.replace("GiB is free", "MiB is free")
+        worker, rank = ("".join(f"{name} {line}\n" for line in error.splitlines())
+                        for name in ("(train pid=3011, ip=10.1.2.3)", "[rank3]:"))
+        for log, writer, rank, count in ((worker + error, "train pid=3011, ip=10.1.2.3", None, 0),
+                                         (error + worker, "train pid=3011, ip=10.1.2.3", None, 0),
+                                         (error + rank, None, 3, 0), (rank + other, None, None, 2)):
+            got = json.loads(explain("-", "--json", "-", input=log).stdout)
+            self.assertEqual(len(got.get("ranks", [])), count, log)
+            self.assertEqual((got.get("writer"), got.get("rank")), (writer, rank), log)
+
     def test_reports_are_short(self):
         for name, want in EXPECTED.items():
             if "error" not in want and "ranks" not in want:
