@@ -16,7 +16,7 @@ enum {
 	MATTERS = 8,               /* the part of what is live that their weights are: gradients and state come on top */
 	COPIES_LEAST = 3,          /* counting the one that failed; */
 	TRAINED_LEAST = 2,         /* or so many, if the second has many weights, and the first has been trained before */
-	COPIES_MOST = 8,           /* of a model of few weights: layers come oftener */
+	COPIES_MOST = 8,           /* of a model of few weights that is not trained: layers come oftener */
 	MANY_WEIGHTS = 32,         /* more than a layer has */
 	WORK_LEAST = 8,            /* other allocations between two copies, */
 	WORK_TIMES = 4             /* and so many times those within one */
@@ -124,6 +124,15 @@ static size_t others_between(const struct dump *d, const struct weight *from, co
 	return others;
 }
 
+/* A model of equal layers repeats within itself, too: a copy ends where the program does other things. */
+static void widen_period(const struct dump *d, struct run *r)
+{
+	size_t end = r->period;
+	while (end < r->count && others_between(d, &r->at[end - 1], &r->at[end]) < WORK_LEAST)
+		end += r->period;
+	r->period = end < r->count ? end : r->period;
+}
+
 /* Whether the program does other things between all copies, and hardly any within one. */
 static bool works_between(const struct dump *d, const struct run *r)
 {
@@ -146,10 +155,10 @@ static uint64_t bytes_of(const struct run *r, size_t count)
 	return bytes;
 }
 
-/* Whether a second model of many weights is made when the first has been trained: at most a teacher is needed. */
-static bool is_second(const struct run *r, size_t trained)
+/* Whether the first model has been trained before the second is made: at most a teacher is needed. */
+static bool is_trained(const struct run *r, size_t trained)
 {
-	return r->count >= r->period + MANY_WEIGHTS && trained > r->at->at && trained < r->at[r->period].at;
+	return r->count > r->period && trained > r->at->at && trained < r->at[r->period].at;
 }
 
 static bool are_copies(const struct dump *d, const struct run *r, size_t trained, const struct evidence *e)
@@ -157,10 +166,11 @@ static bool are_copies(const struct dump *d, const struct run *r, size_t trained
 	size_t whole = r->count / r->period, begun = (r->count + r->period - 1) / r->period;
 	char site[DUMP_SITE_BYTES];
 	bool fails = dump_site_text(d, r->at->stack, site) && evidence_same_site(site, e->site);
-	size_t least = is_second(r, trained) ? TRAINED_LEAST : COPIES_LEAST;
+	bool after = is_trained(r, trained), second = after && r->count >= r->period + MANY_WEIGHTS;
+	size_t least = second ? TRAINED_LEAST : COPIES_LEAST;
 	if (whole < least - 1 || begun + (fails && begun == whole) < least)
 		return false;
-	bool model = r->period >= MANY_WEIGHTS || whole <= COPIES_MOST;
+	bool model = after || r->period >= MANY_WEIGHTS || whole <= COPIES_MOST;
 	return model && bytes_of(r, r->count) >= e->allocated / MATTERS && works_between(d, r);
 }
 
@@ -179,19 +189,30 @@ static void tell(const struct dump *d, const struct run *r, struct evidence *e)
 	                                                  .steps = r->count / r->period });
 }
 
+/* What is no leak is not told beside one. */
+static void keep_leaks(struct evidence *e)
+{
+	unsigned kept = 0;
+	for (unsigned i = 0; i < e->growth_count; i++)
+		if (e->growth[i].leak)
+			e->growth[kept++] = e->growth[i];
+	e->growth_count = kept;
+}
+
 static trz_status judge(const struct dump *d, const struct list *list, struct evidence *e)
 {
 	trz_status status = TRZ_OK;
-	unsigned others = e->growth_count;
 	for (size_t i = 0, next; i < list->count && status == TRZ_OK; i = next) {
 		for (next = i + 1; next < list->count && list->at[next].line == list->at[i].line; next++)
 			;
 		struct run run = { .at = &list->at[i], .count = next - i };
 		status = find_period(&run);
-		if (status != TRZ_OK || !are_copies(d, &run, list->trained, e))
+		if (status != TRZ_OK)
+			break;
+		widen_period(d, &run);
+		if (!are_copies(d, &run, list->trained, e))
 			continue;
-		e->growth_count = others ? 0 : e->growth_count;  /* what was no leak is not told beside one */
-		others = 0;
+		keep_leaks(e);
 		tell(d, &run, e);
 	}
 	return status;

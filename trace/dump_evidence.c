@@ -299,11 +299,11 @@ static bool has_report(const struct dump *d, int device, struct evidence *e)
 	return d->report && report_evidence(d->report, e) && (device == DUMP_ANY_DEVICE || device == e->device);
 }
 
-/* Whether the program failed, and no leak is known yet, nor an overfilled list. */
-static bool lacks_leak(const struct evidence *e)
+/* Whether the program failed, and no leak is known yet, nor an overfilled list. `but`: of another category. */
+static bool lacks_leak(const struct evidence *e, enum evidence_category but)
 {
 	for (unsigned i = 0; i < e->growth_count; i++)
-		if (e->growth[i].leak || e->growth[i].overfilled)
+		if ((e->growth[i].leak && e->growth[i].category != but) || e->growth[i].overfilled)
 			return false;
 	return e->failed && evidence_known(e->allocated);
 }
@@ -311,11 +311,11 @@ static bool lacks_leak(const struct evidence *e)
 static trz_status tell_growth(const struct dump_play *p, const struct dump_moment *m, size_t end, struct evidence *e)
 {
 	trz_status status = dump_growth(p, m, e);
-	if (status == TRZ_OK && lacks_leak(e))
+	if (status == TRZ_OK && lacks_leak(e, CATEGORY_COUNT))
 		status = dump_left(p->d, e->device, end, m, e);
-	if (status == TRZ_OK && lacks_leak(e))
+	if (status == TRZ_OK && lacks_leak(e, CATEGORY_GRADIENTS))  /* models that are kept have theirs */
 		status = dump_copies(p->d, e->device, end, m, e);
-	if (status == TRZ_OK && lacks_leak(e))
+	if (status == TRZ_OK && lacks_leak(e, CATEGORY_COUNT))
 		status = dump_passes(p->d, e->device, end, m, e);
 	return status;
 }

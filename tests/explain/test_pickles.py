@@ -988,6 +988,17 @@ class Loops(Case):
                                     ([load, use, load, state + use], "full")):
                 self.expect(self.rounds([sum(rounds[:2], []), *rounds[2:]]), verdict, 54)
 
+    def test_models_of_few_weights_that_are_trained_and_kept(self):
+        """Members of an ensemble, or the trials of a search: however many there are, layers are not trained before the
+        next are made. The line that makes the models says more than that of their gradients."""
+        load = [(mib, WEIGHT, True) for mib in (20, 8, 8, 30)]
+        use = [(4, TRAIN, False), *[(8, INNER, False)] * 24]
+        for state, verdict in (([(20, ADAM, True)], "leak"), ([(20, BACKWARD, True)] * 3, "leak"), ([], "full")):
+            got = self.expect(self.rounds([load + use + state + use] * 14), verdict, 54)
+            if verdict == "leak":
+                self.assertEqual([(one["site"], one["bytes"]) for one in got["growth"] if one["leak"]][-1],
+                                 ("u/train.py:9 main", 14 * 66 * MIB))
+
     def test_outputs_of_longer_and_longer_sequences(self):
         """The newest lasts until the next has been made; it is no cache."""
         s = Snapshot()
