@@ -417,6 +417,8 @@ enum sign {
 	SIGN_OPTIMIZER,
 	SIGN_BACKWARD,
 	SIGN_ACCUMULATE,           /* what becomes .grad */
+	SIGN_REDUCED,              /* gradients, for all ranks */
+	SIGN_SHARDED,              /* weights, as shards or gathered; gradients, if an outer frame reduces them */
 	SIGN_FORWARD,
 	SIGN_WEIGHTS,
 	SIGN_KV_CACHE,
@@ -426,7 +428,8 @@ enum sign {
 static bool is_optimizer(const struct call_frame *f)
 {
 	return lies_in(f, "torch/optim/") || lies_in(f, "/optimizers/") || lies_in(f, "bitsandbytes/optim") ||
-	       lies_in(f, "/ops/adam/") || has(f->name, "_init_group") || ends(f->name, ".step_optimizer");
+	       lies_in(f, "/ops/adam/") || lies_in(f, "fsdp/_optim_utils.py") || has(f->name, "_init_group") ||
+	       ends(f->name, ".step_optimizer");
 }
 
 /* A stack may be cut off inside the engine, so any function of it will do. */
@@ -465,10 +468,28 @@ static bool is_weights(const struct call_frame *f)
 	       lies_in(f, "transformers/core_model_loading");  /* in threads that from_pretrained waits for */
 }
 
+/* What DistributedDataParallel itself allocates is its buckets, when it is made and, once more, in the second pass. */
+static bool is_buckets(const struct call_frame *f)
+{
+	return lies_in(f, "torch/nn/parallel/distributed.py");
+}
+
+static bool is_fsdp(const struct call_frame *f)
+{
+	return lies_in(f, "torch/distributed/fsdp/");
+}
+
+static bool is_reduced(const struct call_frame *f)
+{
+	return is_buckets(f) || (is_fsdp(f) && (has(f->name, "reduce") || has(f->name, "grad")));
+}
+
 static enum sign sign_of(const struct call_frame *f)
 {
 	if (is_workspace(f))
 		return SIGN_WORKSPACE;
+	if (is_reduced(f))
+		return SIGN_REDUCED;
 	if (has(f->name, "AccumulateGrad"))
 		return SIGN_ACCUMULATE;
 	if (is_backward(f))
@@ -481,6 +502,8 @@ static enum sign sign_of(const struct call_frame *f)
 		return SIGN_WEIGHTS;
 	if (lies_in(f, "nn/modules/module") && (ends(f->name, "_call_impl") || strcmp(f->name, "__call__") == 0))
 		return SIGN_FORWARD;
+	if (is_fsdp(f))
+		return SIGN_SHARDED;
 	return NO_SIGN;
 }
 
@@ -506,7 +529,9 @@ enum evidence_category call_category(const struct call_frame *frames, size_t cou
 		program |= is_program(&frames[i]) && !is_optimizer(&frames[i]);
 		if (sign == SIGN_OPTIMIZER && closure)
 			continue;
-		if (first == NO_SIGN || (first == SIGN_FORWARD && sign == SIGN_KV_CACHE))
+		bool outer = (first == SIGN_FORWARD && sign == SIGN_KV_CACHE) ||
+		             (first == SIGN_SHARDED && sign == SIGN_REDUCED);
+		if (first == NO_SIGN || outer)
 			first = sign;
 	}
 	switch (first) {
@@ -515,7 +540,10 @@ enum evidence_category call_category(const struct call_frame *frames, size_t cou
 	case SIGN_KV_CACHE:
 		return CATEGORY_KV_CACHE;
 	case SIGN_WEIGHTS:
+	case SIGN_SHARDED:
 		return CATEGORY_WEIGHTS;
+	case SIGN_REDUCED:
+		return CATEGORY_GRADIENTS;
 	case SIGN_WORKSPACE:
 		return CATEGORY_OTHER;
 	case SIGN_FORWARD:

@@ -129,6 +129,58 @@ static void test_sums_of_gradients_are_autograds(void **state)
 	assert_int_equal(call_category(frames, LENGTH(frames)), CATEGORY_GRADIENTS);
 }
 
+#define TORCH "/env/lib/python3.11/site-packages/torch/"
+
+/* DistributedDataParallel rebuilds its buckets in a forward pass, in which its model's activations are made, too. */
+static void test_buckets_are_of_gradients(void **state)
+{
+	(void)state;
+	const struct call_frame calls[] = {
+		{.file = TORCH "nn/parallel/distributed.py", .name = "_pre_forward", .line = 1533},
+		{.file = TORCH "nn/parallel/distributed.py", .name = "forward", .line = 1644},
+		{.file = TORCH "nn/modules/module.py", .name = "_call_impl", .line = 1784},
+		{.file = "/users/me/train.py", .name = "step", .line = 31},
+	};
+	const struct call_frame made[] = {
+		{.file = TORCH "nn/parallel/distributed.py", .name = "_ddp_init_helper", .line = 1209},
+		{.file = TORCH "nn/parallel/distributed.py", .name = "__init__", .line = 860},
+		{.file = "/users/me/train.py", .name = "main", .line = 8},
+	};
+	const struct call_frame activations[] = {
+		{.file = TORCH "nn/modules/linear.py", .name = "forward", .line = 125},
+		{.file = TORCH "nn/modules/module.py", .name = "_call_impl", .line = 1784},
+		{.file = TORCH "nn/parallel/distributed.py", .name = "_run_ddp_forward", .line = 1474},
+		{.file = TORCH "nn/parallel/distributed.py", .name = "forward", .line = 1648},
+	};
+	assert_int_equal(call_category(calls, LENGTH(calls)), CATEGORY_GRADIENTS);
+	assert_int_equal(call_category(made, LENGTH(made)), CATEGORY_GRADIENTS);
+	assert_int_equal(call_category(activations, LENGTH(activations)), CATEGORY_ACTIVATIONS);
+}
+
+static void test_fsdp_has_weights_and_gradients(void **state)
+{
+	(void)state;
+	const struct call_frame shards[] = {
+		{.file = TORCH "distributed/fsdp/_fully_shard/_fsdp_param.py", .name = "_init_sharded_param", .line = 340},
+		{.file = TORCH "distributed/fsdp/_fully_shard/_fully_shard.py", .name = "fully_shard", .line = 272},
+		{.file = "/users/me/train.py", .name = "main", .line = 17},
+	};
+	const struct call_frame gathers[] = {
+		{.file = TORCH "distributed/fsdp/_flat_param.py", .name = "_alloc_padded_unsharded_flat_param", .line = 1},
+		{.file = TORCH "distributed/fsdp/_runtime_utils.py", .name = "_unshard", .line = 1},
+		{.file = TORCH "distributed/fsdp/fully_sharded_data_parallel.py", .name = "forward", .line = 1},
+		{.file = TORCH "nn/modules/module.py", .name = "_call_impl", .line = 1784},
+	};
+	const struct call_frame reduces[] = {
+		{.file = TORCH "distributed/fsdp/_fully_shard/_fsdp_collectives.py", .name = "allocate", .line = 59},
+		{.file = TORCH "distributed/fsdp/_fully_shard/_fsdp_collectives.py", .name = "foreach_reduce", .line = 612},
+		{.file = TORCH "autograd/function.py", .name = "apply", .line = 366},
+	};
+	assert_int_equal(call_category(shards, LENGTH(shards)), CATEGORY_WEIGHTS);
+	assert_int_equal(call_category(gathers, LENGTH(gathers)), CATEGORY_WEIGHTS);
+	assert_int_equal(call_category(reduces, LENGTH(reduces)), CATEGORY_GRADIENTS);
+}
+
 /* Some operations are deeper below the engine than a stack has levels. */
 static void test_a_cut_stack_of_autograd_is_of_gradients(void **state)
 {
@@ -309,6 +361,8 @@ int main(void)
 		cmocka_unit_test(test_the_allocator_is_no_site),
 		cmocka_unit_test(test_an_operation_is_named_by_its_node),
 		cmocka_unit_test(test_sums_of_gradients_are_autograds),
+		cmocka_unit_test(test_buckets_are_of_gradients),
+		cmocka_unit_test(test_fsdp_has_weights_and_gradients),
 		cmocka_unit_test(test_a_cut_stack_of_autograd_is_of_gradients),
 		cmocka_unit_test(test_workspaces_and_caches_are_no_activations),
 		cmocka_unit_test(test_weights_are_loaded_in_threads),
