@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "bits.h"
+#include "dump_sites.h"
 #include "error.h"
 #include "trace_map.h"
 #include "trace_room.h"
@@ -234,14 +235,17 @@ static bool revive_unfreed(struct rewind *w, const struct dump_trace *t, size_t 
 
 /* ---- where the blocks were allocated ------------------------------------------------------------------ */
 
+/* Where only live blocks have stacks, the events tell none; otherwise an allocation without one, as of autograd's
+ * threads where Python's lines alone are recorded, does not have that of what lay there before. */
 static bool find_origins(struct rewind *w, const struct dump_trace *t, size_t end)
 {
+	bool stacks = dump_history_has_stacks(w->d, t->first, end);
 	for (size_t i = t->first; i < end; i++) {
 		const struct dump_event *e = &w->d->events[i];
 		struct dump_block *b = e->action == DUMP_ALLOC ? find_block(w, e->address) : NULL;
 		if (!b)
 			continue;
-		b->stack = e->stack ? e->stack : b->stack;
+		b->stack = stacks ? e->stack : b->stack;
 		b->tag = *e->tag ? e->tag : b->tag;
 	}
 	return true;

@@ -114,6 +114,17 @@ class Verdicts(Case):
         self.assertEqual(got["site"], "u/model.py:31 forward")
         self.assertEqual(got["remedies"][0]["name"], "smaller_batch")
 
+    def test_an_allocation_without_a_stack(self):
+        """Autograd's threads have none where Python's lines alone are recorded: it has not that of what lay there
+        before. Where only live blocks have stacks, it has its own."""
+        for before, block, category in ((FORWARD, [], "unknown"), ([], FORWARD, "activations")):
+            s = Snapshot()
+            s.passes(3000, s.at, before)
+            s.event("alloc", 3000, addr=s.at)
+            s.segment((3000, "a", block))
+            s.oom(300, 100)
+            self.assertEqual(self.expect(s, "full", 200)["holders"][0]["category"], category)
+
     def test_first_step_of_the_optimizer(self):
         s = Snapshot()
         s.segment((2000, "a", TRAIN))
