@@ -308,6 +308,35 @@ static bool lacks_leak(const struct evidence *e, enum evidence_category but)
 	return e->failed && evidence_known(e->allocated);
 }
 
+/* Whether private pools have most of what a line holds. */
+static bool is_of_pools(const struct dump *d, const struct dump_moment *m, const char *site)
+{
+	uint64_t bytes = 0, of_pools = 0;
+	char text[DUMP_SITE_BYTES];
+	for (size_t i = 0; i < m->segment_count; i++) {
+		const struct dump_segment *s = &m->segments[i];
+		for (size_t k = s->first; k < s->first + s->count; k++) {
+			const struct dump_block *b = &m->blocks[k];
+			if (b->state != DUMP_HELD || !dump_site_text(d, b->stack, text) || !evidence_same_site(text, site))
+				continue;
+			bytes += b->size;
+			of_pools += s->pool ? b->size : 0;
+		}
+	}
+	return of_pools > bytes / 2;
+}
+
+/* What a captured graph allocates lives as long as the graph, and so do its inputs: with a graph for each batch size
+ * that is no leak. */
+static void pardon_graphs(const struct dump *d, const struct dump_moment *m, struct evidence *e)
+{
+	bool captures = false;
+	for (unsigned i = 0; i < e->growth_count; i++)
+		captures |= e->growth[i].leak && is_of_pools(d, m, e->growth[i].site);
+	for (unsigned i = 0; i < e->growth_count && captures; i++)
+		e->growth[i].leak = false;
+}
+
 static trz_status tell_growth(const struct dump_play *p, const struct dump_moment *m, size_t end, struct evidence *e)
 {
 	trz_status status = dump_growth(p, m, e);
@@ -317,6 +346,7 @@ static trz_status tell_growth(const struct dump_play *p, const struct dump_momen
 		status = dump_copies(p->d, e->device, end, m, e);
 	if (status == TRZ_OK && lacks_leak(e, CATEGORY_COUNT))
 		status = dump_passes(p->d, e->device, end, m, e);
+	pardon_graphs(p->d, m, e);
 	return status;
 }
 

@@ -1010,6 +1010,17 @@ class Loops(Case):
                 self.assertEqual([(one["site"], one["bytes"]) for one in got["growth"] if one["leak"]][-1],
                                  ("u/train.py:9 main", 14 * 66 * MIB))
 
+    def test_what_captured_graphs_keep(self):
+        """Each batch size has a graph, whose pool has its outputs, and an input: no leak, as a list of outputs is."""
+        step = [(2, TRAIN, True), (32, FORWARD, True), (64, FORWARD, False), (64, FORWARD, False)]
+        for pool, verdict in (((0, 0), "leak"), ((0, 7), "pool")):
+            s = self.rounds([step] * 30)
+            s.segments[-1]["segment_pool_id"] = pool
+            s.segment((500, "f"), (4, "a", FORWARD), pool=(0, 7))
+            got = self.expect(s, verdict)
+            self.assertEqual(got["remedies"][0]["name"], "fix_leak" if verdict == "leak" else "release_pools")
+            self.assertEqual(any(one["leak"] for one in got["growth"]), verdict == "leak")
+
     def test_outputs_of_longer_and_longer_sequences(self):
         """The newest lasts until the next has been made; it is no cache."""
         s = Snapshot()
