@@ -154,9 +154,32 @@ static bool is_own_or_cuda(const struct call_frame *f)
 	return is_own(f) || is_cuda(f);
 }
 
+/* The last two parts of a path: they tell files of one name apart. */
+static const char *short_file(const char *file)
+{
+	int slashes = 0;
+	for (const char *p = file + strlen(file); p > file; p--)
+		if (is_slash(p[-1]) && ++slashes == 2)
+			return p;
+	return file;
+}
+
+/* Python's own C files, where it was built with their names: "Objects/methodobject.c". */
+static bool is_interpreter_source(const struct call_frame *f)
+{
+	static const char *const folders[] = { "Objects/", "Python/", "Modules/" };
+	const char *file = short_file(f->file);
+	for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
+		if (path_begins(file, folders[i]))
+			return ends(file, ".c");
+	return false;
+}
+
 /* Python itself, and the parts of its library that are compiled; not packages that are. */
 static bool is_interpreter(const struct call_frame *f)
 {
+	if (is_interpreter_source(f))
+		return true;
 	const char *slash = strrchr(f->file, '/'), *name = slash ? slash + 1 : f->file;
 	return strncmp(name, "python", 6) == 0 || strncmp(name, "libpython", 9) == 0 || lies_in(f, "/lib-dynload/");
 }
@@ -217,16 +240,6 @@ int call_site_level(const struct call_frame *frames, size_t count)
 			if (!unwanted[kind](&frames[i]))
 				return (int)i;
 	return count ? 0 : -1;
-}
-
-/* The last two parts of a path: they tell files of one name apart. */
-static const char *short_file(const char *file)
-{
-	int slashes = 0;
-	for (const char *p = file + strlen(file); p > file; p--)
-		if (is_slash(p[-1]) && ++slashes == 2)
-			return p;
-	return file;
 }
 
 /* The last two names of "torch::autograd::generated::MulBackward0::apply(std::vector<...>)", without arguments. */

@@ -176,6 +176,13 @@ static void test_fsdp_has_weights_and_gradients(void **state)
 		{.file = TORCH "distributed/fsdp/_fully_shard/_fsdp_collectives.py", .name = "foreach_reduce", .line = 612},
 		{.file = TORCH "autograd/function.py", .name = "apply", .line = 366},
 	};
+	const struct call_frame built[] = {
+		{.file = "/src/Python-3.11.7/Objects/methodobject.c", .name = "cfunction_call", .line = 542},
+		{.file = "/src/Python-3.11.7/Python/ceval.c", .name = "do_call_core", .line = 7349},
+		{.file = TORCH "distributed/fsdp/_runtime_utils.py", .name = "_reduce_grad", .line = 842},
+		{.file = "/src/Python-3.11.7/Objects/call.c", .name = "_PyVectorcall_Call", .line = 257},
+	};
+	assert_string_equal(site(built, LENGTH(built)), "fsdp/_runtime_utils.py:842 _reduce_grad");
 	assert_int_equal(call_category(shards, LENGTH(shards)), CATEGORY_WEIGHTS);
 	assert_int_equal(call_category(gathers, LENGTH(gathers)), CATEGORY_WEIGHTS);
 	assert_int_equal(call_category(reduces, LENGTH(reduces)), CATEGORY_GRADIENTS);
