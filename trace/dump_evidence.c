@@ -241,6 +241,8 @@ static void tell_failure(const struct dump *d, size_t failure, struct evidence *
 	e->pool = event->pool;
 	e->time_ns = event->time_us * 1000;
 	e->category = dump_category(d, event->stack);
+	if (event->stack == 0 && dump_history_has_stacks(d, trace_of(d, e->device)->first, failure))
+		e->category = CATEGORY_GRADIENTS;  /* autograd's threads run no lines of Python */
 	if (dump_site_text(d, event->stack, site)) {
 		e->site = evidence_keep(e, site);
 		e->stack = keep_stack(d, event->stack, e);

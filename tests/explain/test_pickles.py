@@ -194,6 +194,16 @@ class Verdicts(Case):
             s.oom(100, 0, frames=frames)
             self.expect(s, verdict, 30)
 
+    def test_pieces_beside_gradients_in_the_making(self):
+        """One for each weight. Where Python's lines alone are recorded, autograd's threads ask without a stack."""
+        for frames, verdict in ((BACKWARD, "full"), ([], "full"), (TRAIN, "fragmented")):
+            s = Snapshot()
+            s.segment((1500, "a", WEIGHT), (400, "a", BACKWARD), (70, "f"), (10, "a", TRAIN))
+            s.segment((10, "a", TRAIN), (70, "f"), (2, "a", TRAIN))
+            s.passes(10, BASE + 100 * GIB, TRAIN)
+            s.oom(100, 0, frames=frames)
+            self.expect(s, verdict, 30)
+
     def test_pieces_beside_a_list(self):
         """A queue that is filled leaves some per cent in pieces; of few blocks that stay these are the reason."""
         for count, mib, part, verdict in ((60, 95, 19, "full"), (6, 950, 19, "fragmented"), (60, 95, 9, "fragmented")):
