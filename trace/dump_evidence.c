@@ -332,8 +332,10 @@ static bool is_of_pools(const struct dump *d, const struct dump_moment *m, const
  * that is no leak. */
 static void pardon_graphs(const struct dump *d, const struct dump_moment *m, struct evidence *e)
 {
-	bool captures = false;
-	for (unsigned i = 0; i < e->growth_count; i++)
+	bool pools = false, captures = false;
+	for (size_t i = 0; i < m->segment_count; i++)
+		pools |= m->segments[i].pool != 0;
+	for (unsigned i = 0; i < e->growth_count && pools; i++)
 		captures |= e->growth[i].leak && is_of_pools(d, m, e->growth[i].site);
 	for (unsigned i = 0; i < e->growth_count && captures; i++)
 		e->growth[i].leak = false;
