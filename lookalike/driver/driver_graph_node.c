@@ -103,7 +103,7 @@ void look_node_free(struct look_node *n)
 static void *copied(const void *from, size_t size)
 {
 	void *to = malloc(size + 1);
-	return to ? memcpy(to, from, size) : NULL;
+	return to && size ? memcpy(to, from, size) : to;
 }
 
 /* Makes a graph that belongs to a node: a copy of another, or an empty one. */

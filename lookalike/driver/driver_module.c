@@ -133,6 +133,7 @@ cuda_result cuModuleLoad(void **module, const char *path)
 {
 	struct stat st;
 	LOOK_ENTER(cuModuleLoad);
+	LOOK_NEED(path, INVALID_VALUE);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	LOOK_NEED(fd >= 0, FILE_NOT_FOUND);
 	size_t size = fstat(fd, &st) == 0 && st.st_size > 0 ? (size_t)st.st_size : 0;

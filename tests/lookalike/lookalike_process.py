@@ -78,15 +78,31 @@ must(runtime.cudaFree(None))
 '''
 
 
-def skip_if_unfit():
-    """Ends the test where the libraries cannot be loaded into Python: they are not there, or are instrumented."""
+# What a Python needs that loads libraries with AddressSanitizer.
+sanitizers = {}
+
+
+def find_sanitizers():
+    """gcc's; another compiler's runtime lies elsewhere."""
+    for name in ("libasan.so", "libubsan.so"):
+        path = subprocess.run(["gcc", f"-print-file-name={name}"], stdout=subprocess.PIPE, text=True).stdout.strip()
+        if os.path.isabs(path):
+            yield path
+
+
+def skip_if_unfit(may_preload=True):
+    """Ends the test where the libraries cannot be loaded: they are not there, or are instrumented. `may_preload`: the
+    programs are Python's, which can be given AddressSanitizer."""
     library = LIBRARIES / "libcuda.so.1"
     if not library.exists():
         print("skipped: this build has no look-alike libraries")
         sys.exit(SKIPPED)
     content = library.read_bytes()
-    if b"__asan_init" in content or b"__tsan_init" in content:
-        print("skipped: instrumented libraries do not load into Python")
+    found = list(find_sanitizers()) if may_preload and b"__asan_init" in content else []
+    if len(found) == 2:
+        sanitizers.update(LD_PRELOAD=" ".join(found), ASAN_OPTIONS="detect_leaks=0")
+    elif b"__asan_init" in content or b"__tsan_init" in content:
+        print("skipped: instrumented libraries do not load into these programs")
         sys.exit(SKIPPED)
 
 
@@ -95,6 +111,7 @@ def environment(**variables):
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TERRAZZO_SIM_") and
             name != "CUDA_VISIBLE_DEVICES"}
     kept["LD_LIBRARY_PATH"] = str(LIBRARIES)
+    kept.update(sanitizers)
     kept.update({f"TERRAZZO_SIM_{name.upper()}": str(value) for name, value in variables.items()})
     return kept
 

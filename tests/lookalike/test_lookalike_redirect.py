@@ -110,7 +110,7 @@ class Redirected(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    skip_if_unfit()
+    skip_if_unfit(may_preload=False)
     if not REDIRECT.exists() or not shutil.which("strip"):
         print("skipped: calls are not redirected on this processor, or binutils are not installed")
         sys.exit(SKIPPED)
