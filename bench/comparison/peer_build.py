@@ -62,7 +62,7 @@ SHIPPED = (
     rmm("rmm_pool", "pool", fits=False, timed=True),
     rmm("rmm_binning", "binning", fits=False, timed=True),
     rmm("rmm_pool_all", "pool:100", fits=True, timed=False, takes_all=True),
-    rmm("rmm_arena_all", "arena:100", fits=True, timed=True, takes_all=True),
+    rmm("rmm_arena_all", "arena:100", fits=True, timed=False, takes_all=True),
     Allocator("naive", PEERS / "peer_naive.c", fits=False, timed=False),
     model("model_gmlake", "128"),
     model("model_gmlake_all", "2"),
