@@ -405,7 +405,7 @@ uint64_t sim_leaks(sim *s, char *text, size_t text_size)
 	} kinds[] = {
 		{"handle", "handles", s->live_handles},
 		{"mapping", "mappings", s->mapping_count},
-		{"reservation", "reservations", s->reservation_count - s->chunk_count},
+		{"reservation", "reservations", s->reservation_count - s->plain_reservations},
 		{"plain allocation", "plain allocations", s->plain_count},
 		{"event", "events", s->live_events},
 		{"retained context", "retained contexts", s->context_retains},

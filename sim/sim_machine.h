@@ -324,7 +324,7 @@ struct sim {
 	LIST_HEAD(, sim_chunk) chunks;
 	LIST_HEAD(, sim_plain_range) plain_ranges;
 	uint64_t mapping_count;             /* made by `map`, not by plain memory */
-	uint64_t chunk_count;               /* each has one reservation */
+	uint64_t plain_reservations;        /* of chunks, one each, and of ranges that others lie in */
 	uint64_t plain_count;               /* allocations in chunks */
 	uint64_t generation;                /* from 1; grows with each mapping */
 	struct sim_device device[SIM_MAX_DEVICES];

@@ -109,7 +109,7 @@ static trz_status new_chunk(sim *s, struct sim_context *c, uint64_t at, uint64_t
 		return status;
 	}
 	LIST_INSERT_HEAD(&s->chunks, chunk, link);
-	s->chunk_count++;
+	s->plain_reservations += !chunk->placed;
 	*out = chunk;
 	return TRZ_OK;
 }
@@ -123,7 +123,7 @@ static trz_status end_chunk(sim *s, struct sim_chunk *chunk)
 	if (!chunk->placed)
 		sim_range_give(s, chunk->address);
 	s->plain_count -= chunk->live;
-	s->chunk_count--;
+	s->plain_reservations -= !chunk->placed;
 	LIST_REMOVE(chunk, link);
 	free(chunk);
 	return TRZ_OK;
@@ -200,6 +200,7 @@ trz_status sim_plain_range(sim *s, trz_context context, uint64_t size, trz_addr 
 	if (call.status == TRZ_OK) {
 		*range = (struct sim_plain_range){.context = c, .address = *address};
 		LIST_INSERT_HEAD(&s->plain_ranges, range, link);
+		s->plain_reservations++;
 	} else {
 		free(range);
 	}
@@ -209,6 +210,7 @@ trz_status sim_plain_range(sim *s, trz_context context, uint64_t size, trz_addr 
 static void end_range(sim *s, struct sim_plain_range *range)
 {
 	sim_range_give(s, range->address);
+	s->plain_reservations--;
 	LIST_REMOVE(range, link);
 	free(range);
 }

@@ -117,11 +117,13 @@ static bool touch(const struct pool_block *a, const struct pool_block *b)
 	return is_free(a) && is_free(b) && a->address + a->size == b->address;
 }
 
-/* Whether `b`'s mark is good for both. */
+/* Whether `b`'s mark, the newer one, is good for both. Handles do not tell: a new stream may have that of one that has
+ * ended. */
 static bool is_behind(const struct pool_block *b, const struct pool_block *other)
 {
 	const struct pool_mark *m = b->mark, *o = other->mark;
-	return m == o || (m && o && m->context == o->context && m->stream == o->stream);
+	return m == o || (m && o && o->event && m->context == o->context &&
+	                  sim_event_is_on(look.sim, m->context, m->stream, o->event));
 }
 
 static void swallow_next(struct pool_block *b, struct pool_block *next)

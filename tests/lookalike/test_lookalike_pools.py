@@ -428,6 +428,17 @@ must(runtime.cudaMemsetAsync(p, 7, c_size_t(4 * MIB), a))
 must(runtime.cudaFreeAsync(p, a))
 must(runtime.cudaStreamDestroy(a))
 assert take(pool, 4 * MIB, new_stream()).value != p.value
+
+a = new_stream()
+p, q = take(pool, 64 * MIB, a), take(pool, 64 * MIB, a)
+must(runtime.cudaMemsetAsync(p, 7, c_size_t(64 * MIB), a))
+must(runtime.cudaFreeAsync(p, a))
+must(runtime.cudaStreamDestroy(a))
+b = new_stream()
+must(runtime.cudaMemsetAsync(q, 8, c_size_t(64 * MIB), b))
+must(runtime.cudaFreeAsync(q, b))
+r = take(pool, 100 * MIB, b)
+assert not p.value <= r.value < p.value + 64 * MIB, "its neighbour does not pass for memory of the new stream"
 """, work="blocked")
 
     def test_a_wait_for_an_event_returns_what_a_pool_need_not_keep(self):

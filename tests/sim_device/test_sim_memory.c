@@ -809,9 +809,51 @@ static void test_machines_side_by_side(void **state)
 	fixture_close(&g);
 }
 
+/* As the driver's pools have it: in a range of its own, next to each other or apart. */
+static void test_plain_memory_at_chosen_places(void **state)
+{
+	(void)state;
+	struct fixture f = fixture_lenient(0);
+	const uint64_t part = MIB(32);
+	char leaks[200];
+	trz_context made;
+	trz_stream st;
+	trz_addr r;
+	unsigned char bytes[16] = {0};
+	assert_int_equal(sim_context_create(f.s, 0, &made), TRZ_OK);
+	assert_int_equal(sim_stream_create(f.s, made, false, &st), TRZ_OK);
+	uint64_t before = sim_device_used(f.s, 0), leaks_before = sim_leaks(f.s, leaks, sizeof leaks);
+	assert_int_equal(sim_plain_range(f.s, made, GIB(4), &r), TRZ_OK);
+	assert_int_equal(sim_device_used(f.s, 0), before);
+	assert_int_equal(sim_leaks(f.s, leaks, sizeof leaks), leaks_before);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(sim_plain_lay(f.s, made, r + (i < 2 ? i : 5) * part, part), TRZ_OK);
+	assert_int_equal(sim_device_used(f.s, 0), before + 3 * part);
+	assert_int_equal(sim_leaks(f.s, leaks, sizeof leaks), leaks_before + 3);
+	assert_int_equal(sim_fill(f.s, made, st, r + part - 8, sizeof bytes, 7), TRZ_OK);
+	assert_int_equal(sim_stream_sync(f.s, made, st), TRZ_OK);
+	assert_true(sim_peek(f.s, r + part - 8, bytes, sizeof bytes));
+	assert_int_equal(bytes[0] + bytes[15], 14);
+	assert_int_equal(sim_plain_lay(f.s, made, r + 8 * part, GIB(1)), TRZ_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(sim_plain_lift(f.s, made, r + 5 * part), TRZ_OK);
+	assert_int_equal(sim_device_used(f.s, 0), before + 2 * part);
+	assert_int_equal(sim_plain_lay(f.s, made, r + 5 * part, part), TRZ_OK);
+	expect_clean(&f);
+	assert_int_equal(sim_plain_lift(f.s, made, r + 6 * part), TRZ_ERROR_INVALID_ARGUMENT);
+	expect_violation(&f, 1, "not an allocation");
+	assert_int_equal(sim_fill(f.s, made, st, r, 1, 9), TRZ_OK);
+	assert_int_equal(sim_plain_lift(f.s, made, r), TRZ_OK);
+	expect_violation(&f, 2, "not an allocation");
+	assert_int_equal(sim_context_destroy(f.s, made), TRZ_OK);
+	assert_int_equal(sim_device_used(f.s, 0), 0);
+	assert_int_equal(sim_leaks(f.s, leaks, sizeof leaks), leaks_before);
+	fixture_close(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_plain_memory_at_chosen_places),
 		cmocka_unit_test(test_aliases_alias),
 		cmocka_unit_test(test_host_pointer_reaches_device_memory),
 		cmocka_unit_test(test_memory_is_written_as_by_a_debugger),
