@@ -11,6 +11,7 @@
 
 enum {
 	RESERVED = 5, USED = 7,           /* CU_MEMPOOL_ATTR_..._MEM_CURRENT */
+	POOL_CHUNK = 32 << 20,            /* what pools reserve at a time */
 	PITCH = 512, SMALLEST_MAPPING = 64 << 10,
 	NO_MEMORY_OF_ITS_OWN = 0x40 | 0x80, /* CUDA_ARRAY3D_SPARSE, CUDA_ARRAY3D_DEFERRED_MAPPING */
 	LAYERS = 0x1 | 0x4                /* CUDA_ARRAY3D_LAYERED, CUDA_ARRAY3D_CUBEMAP */
@@ -35,14 +36,31 @@ static uint64_t reserved_after_trim(uint64_t pool)
 	return reserved_by(pool);
 }
 
+static void trim_pools(void)
+{
+	limit_measure_all(LIMIT_POOL, reserved_after_trim);
+}
+
 /* Takes memory from the limit; if that refuses, once more after the pools have returned what they keep for later. */
 static struct limit_memory *take(uint64_t bytes)
 {
 	struct limit_memory *memory = limit_memory_take(bytes);
 	if (memory)
 		return memory;
-	limit_measure_all(LIMIT_POOL, reserved_after_trim);
+	trim_pools();
 	return limit_memory_take(bytes);
+}
+
+/* Takes what a pool may reserve for a request: whole chunks, as seen on an H200, unless it has as much in pieces. */
+static struct limit_memory *take_for_pool(uint64_t size, uint64_t pool)
+{
+	uint64_t whole = size + POOL_CHUNK - 1;
+	struct limit_memory *memory = whole < size ? NULL : limit_memory_take(whole / POOL_CHUNK * POOL_CHUNK);
+	if (memory || whole < size)
+		return memory;
+	trim_pools();
+	bool room = reserved_by(pool) >= attribute_of(pool, USED) + size;
+	return limit_memory_take(room ? size : whole / POOL_CHUNK * POOL_CHUNK);
 }
 
 static bool is_capturing(void *stream)
@@ -55,13 +73,14 @@ static bool is_capturing(void *stream)
 /* The address becomes a name of the pool's memory. */
 static cuda_result from_pool(cuda_addr *address, size_t size, void *pool, void *stream)
 {
-	struct limit_memory *memory = take(size);
+	bool captured = is_capturing(stream);
+	struct limit_memory *memory = captured ? take(size) : take_for_pool(size, (uintptr_t)pool);
 	if (!memory)
 		return TRZ_CUDA_ERROR_OUT_OF_MEMORY;
 	cuda_result result = DRIVER(cuMemAllocFromPoolAsync)(address, size, pool, stream);
 	if (result != TRZ_CUDA_SUCCESS)
 		limit_memory_drop(memory);
-	else if (is_capturing(stream))
+	else if (captured)
 		limit_graph_captured(memory, *address);
 	else
 		limit_name(LIMIT_ADDRESS, *address, 0,
@@ -102,15 +121,15 @@ cuda_result limit_cuMemAllocAsync_ptsz(cuda_addr *address, size_t size, void *st
 	return limit_cuMemAllocAsync(address, size, preload_of_thread(stream));
 }
 
-/* What the program has not freed outlives the pool, and counts until the last of it is freed. The pool's name is
- * removed before the call, since another thread may get the handle at once. */
+/* What the program has not freed outlives the pool, in whole chunks, and counts until the last of it is freed. The
+ * pool's name is removed before the call, since another thread may get the handle at once. */
 cuda_result limit_cuMemPoolDestroy(void *pool)
 {
 	struct limit_memory *memory = limit_unname(LIMIT_POOL, (uintptr_t)pool, NULL);
-	uint64_t used = memory ? attribute_of((uintptr_t)pool, USED) : 0;
+	uint64_t left = memory ? reserved_after_trim((uintptr_t)pool) : 0;
 	cuda_result result = DRIVER(cuMemPoolDestroy)(pool);
 	if (memory && result == TRZ_CUDA_SUCCESS) {
-		limit_memory_resize(memory, used);
+		limit_memory_resize(memory, left);
 		limit_memory_drop(memory);
 	} else if (memory) {
 		limit_name(LIMIT_POOL, (uintptr_t)pool, 0, memory);
