@@ -478,9 +478,8 @@ static bool is_mostly_passing(const struct evidence *e)
 	return evidence_known(e->allocated) && held > e->allocated / 2;
 }
 
-/* The least that counts of free memory in pieces, or of what rounding takes. A model's weights, their
- * gradients and the state that an optimizer makes of them are asked for piece by piece: what serves one request may not
- * serve the next. */
+/* The least that counts of free memory in pieces, or of what rounding takes. A model's weights, their gradients and the
+ * state that an optimizer makes of them are asked for piece by piece: what serves one may not serve the next. */
 static uint64_t least_scattered(const struct evidence *e)
 {
 	bool most = is_mostly_passing(e) || e->category == CATEGORY_OPTIMIZER || e->category == CATEGORY_WEIGHTS ||

@@ -10,6 +10,7 @@ from pathlib import Path
 from native_common import BUILD, PRELOAD, SOURCE, bench_program, find_toolkit, run
 
 sys.path.insert(0, str(SOURCE / "bench"))
+from comparison.peer_build import RMM_ENVIRONMENT as RMM  # noqa: E402
 
 PEERS = SOURCE / "bench" / "peers"
 GPU_PEERS = SOURCE / "bench" / "gpu" / "peers"
@@ -35,7 +36,6 @@ class Allocator:
 
 
 FEW = ("vit", "fsdp_like")
-RMM = {"RMM_DEBUG_LOG_FILE": "/dev/null"}
 ALLOCATORS = (
     Allocator("terrazzo", "terrazzo"),
     Allocator("torch", "torch"),

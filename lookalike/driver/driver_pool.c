@@ -580,10 +580,8 @@ static trz_status mark(struct pool_block *b, trz_context context, void *stream)
 		status = new_mark(b, context);
 	if (status == TRZ_OK)
 		status = look.table->event_record(look.table->self, context, b->mark->event, stream);
-	if (status == TRZ_OK) {
+	if (status == TRZ_OK)
 		b->mark->stream = b->stream = stream;
-		b->context = context;
-	}
 	return status;
 }
 
@@ -604,7 +602,6 @@ static bool give_back(struct pool_block *b, uint64_t capture, trz_context contex
 	look_note_request(SIM_RECORDED_FREE, b->pool->device, context, stream, b->address, 0);
 	LIST_REMOVE(b, link);
 	b->freed_inside = capture;
-	b->context = context;
 	b->stream = stream;
 	make_unused(b);
 	return true;

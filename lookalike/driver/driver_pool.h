@@ -34,8 +34,7 @@ struct pool_block {
 	struct look_pool *pool;
 	trz_context home;            /* the context that it was allocated in, of the pool's device */
 	bool live;                   /* the program has it */
-	trz_context context;         /* the context of the stream that it was freed on */
-	void *stream;
+	void *stream;                /* outside ranges: the one that it was freed on */
 	struct pool_mark *mark;      /* of that free, or behind its graph's newest launch; NULL: no work can use it */
 	uint64_t asked;              /* bytes of its newest allocation */
 	uint64_t graph;              /* the capture that has allocated it, whose graph still exists; 0: none */

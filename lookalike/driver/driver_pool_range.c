@@ -93,8 +93,6 @@ static struct pool_block *cut(struct pool_block *b, uint64_t size)
 		b->size = whole;
 		return NULL;
 	}
-	rest->context = b->context;
-	rest->stream = b->stream;
 	rest->mark = b->mark;
 	if (rest->mark)
 		rest->mark->users++;
@@ -154,8 +152,6 @@ void pool_range_join(struct pool_block *b)
 		return;
 	pool_drop_mark(before);
 	before->mark = b->mark;
-	before->context = b->context;
-	before->stream = b->stream;
 	b->mark = NULL;
 	swallow_next(before, b);
 }

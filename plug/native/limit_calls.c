@@ -54,13 +54,16 @@ static struct limit_memory *take(uint64_t bytes)
 /* Takes what a pool may reserve for a request: whole chunks, as seen on an H200, unless it has as much in pieces. */
 static struct limit_memory *take_for_pool(uint64_t size, uint64_t pool)
 {
-	uint64_t whole = size + POOL_CHUNK - 1;
-	struct limit_memory *memory = whole < size ? NULL : limit_memory_take(whole / POOL_CHUNK * POOL_CHUNK);
-	if (memory || whole < size)
+	uint64_t whole;
+	if (__builtin_add_overflow(size, POOL_CHUNK - 1, &whole))
+		return NULL;
+	whole = whole / POOL_CHUNK * POOL_CHUNK;
+	struct limit_memory *memory = limit_memory_take(whole);
+	if (memory)
 		return memory;
 	trim_pools();
 	bool room = reserved_by(pool) >= attribute_of(pool, USED) + size;
-	return limit_memory_take(room ? size : whole / POOL_CHUNK * POOL_CHUNK);
+	return limit_memory_take(room ? size : whole);
 }
 
 static bool is_capturing(void *stream)
