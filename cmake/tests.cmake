@@ -18,6 +18,9 @@ set(skip_folders gpu contract abi cxx lookalike native nvtx gdb)
 # Folders that look at the products as they are shipped: meaningless in a sanitizer build.
 set(plain_folders abi bench cxx gdb install native plug simcli tidy)
 
+# What takes half a minute and more starts first, so that no core idles at the end.
+set(long_tests sim/seeds sim/planted_order install/embed install/install fault/fault native/preload bench/contest)
+
 set(TEST_ENVIRONMENT ${TRZ_ENVIRONMENT}
 	"ASAN_OPTIONS=detect_leaks=1:abort_on_error=1"
 	"UBSAN_OPTIONS=print_stacktrace=1"
@@ -34,6 +37,9 @@ function(trz_register name folder)
 		TIMEOUT 1200
 		ENVIRONMENT "${environment}"
 		ENVIRONMENT_MODIFICATION "TERRAZZO_CONF=unset:")
+	if("${folder}/${name}" IN_LIST long_tests)
+		set_tests_properties(${folder}/${name} PROPERTIES COST 100)
+	endif()
 	if(folder IN_LIST skip_folders)
 		set_tests_properties(${folder}/${name} PROPERTIES SKIP_RETURN_CODE 77)
 	endif()

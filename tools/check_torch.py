@@ -567,18 +567,19 @@ def expect(holds, text):
 
 def checks(suite, with_compile):
     """{name: function}"""
+    found = {}
+    for path in sorted(PROGRAMS.glob("test_*.py")):  # first, since the longest are among them: no core idles at the end
+        name = path.stem[len("test_"):]
+        found[f"plug_{name}"] = lambda name=name: suite.plug(name)
     names = ["copies", "expandable", "package", "scalars", "computed", "texts", "libraries", "graphs", "one_rank",
              "runs_out", "pages", "allocators", "unfinished", "recorded", "records_only_pytorchs_own", "places",
              "run_out_together", "too_small", "resets", "ends", "ends_early", "fails", "late_work", "driver_errors",
              "ranks", "captured_ranks", "plans", "absent", "torchrun", "launchers", "hf_plans", "wrong_ranks",
              "mistakes", "unset_words", "shared_tensors", "tiny", "example", "fit", "ordered"]
     names += ["compiled"] * with_compile
-    found = {name: getattr(suite, name) for name in names}
+    found.update({name: getattr(suite, name) for name in names})
     for name in SHIPPED:
         found[name] = lambda name=name: suite.workload(name)
-    for path in sorted(PROGRAMS.glob("test_*.py")):
-        name = path.stem[len("test_"):]
-        found[f"plug_{name}"] = lambda name=name: suite.plug(name)
     return found
 
 
