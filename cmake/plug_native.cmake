@@ -8,7 +8,7 @@ add_library(terrazzo_preload SHARED ${native_sources} ${preload_sources} plug/na
 set(preload_map "${PROJECT_SOURCE_DIR}/cmake/terrazzo_preload.map")
 target_include_directories(terrazzo_preload PRIVATE "${PROJECT_SOURCE_DIR}" plug/native)
 target_compile_options(terrazzo_preload PRIVATE -ftls-model=initial-exec)
-target_link_libraries(terrazzo_preload PRIVATE trz_events terrazzo Threads::Threads ${CMAKE_DL_LIBS})
+target_link_libraries(terrazzo_preload PRIVATE trz_events trz_sites terrazzo Threads::Threads ${CMAKE_DL_LIBS})
 target_link_options(terrazzo_preload PRIVATE "LINKER:--version-script=${preload_map}" LINKER:-z,nodelete
 	LINKER:-Bsymbolic-functions)
 set_target_properties(terrazzo_preload PROPERTIES

@@ -14,8 +14,9 @@ pkg_check_modules(inih REQUIRED IMPORTED_TARGET inih)
 
 # ---- plugs: what other programs load ---------------------------------------------------------------------
 
-# What plugs share: the program's own events, as the heaps want them.
+# What plugs share: the program's own events, as the heaps want them, and the stacks of those who allocate.
 trz_layer(trz_events plug/events)
+trz_layer(trz_sites plug/sites)
 include(cmake/plug_torch.cmake)
 include(cmake/plug_native.cmake)
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tells frames apart by the names that PyTorch's Python and C++ give them.
+ * Tells frames apart by the names that PyTorch's Python and C++ give them, and other libraries of arrays their folders.
  */
 #include "call_site.h"
 
@@ -66,6 +66,20 @@ static bool is_torch(const struct call_frame *f)
 	return path_begins(f->file, "torch/");
 }
 
+/* What stands in PyTorch's place in other programs of Python. */
+static bool is_arrays(const struct call_frame *f)
+{
+	static const char *const parts[] = {
+		"packages/cupy/", "packages/cupyx/", "packages/numba/", "packages/numba_cuda/", "packages/pycuda/",
+		"packages/cuda/", "packages/rmm/", "packages/cudf/", "packages/jax/", "packages/jaxlib/",
+		"packages/tensorflow/",
+	};
+	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+		if (lies_in(f, parts[i]))
+			return true;
+	return false;
+}
+
 /* C:\Python311\Lib\runpy.py, C:\Users\me\miniconda3\envs\lab\lib\runpy.py */
 static bool is_windows_library(const struct call_frame *f)
 {
@@ -84,7 +98,7 @@ static bool is_library(const struct call_frame *f)
 
 static bool is_program(const struct call_frame *f)
 {
-	return is_python(f) && !is_torch(f) && !is_library(f);
+	return is_python(f) && !is_torch(f) && !is_arrays(f) && !is_library(f);
 }
 
 /* Every operation goes through these in a program that has its own tensor type or mode. */

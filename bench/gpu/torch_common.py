@@ -131,14 +131,14 @@ def prepare():
             "x = torch.ones(9, device='cuda'); assert x.is_cuda\n"
             "print('torch', torch.__version__, 'CUDA', torch.version.cuda, 'Python', sys.version.split()[0])\n"
             "print(f'import torch {imported - begin:.1f} s, install() {done - imported:.1f} s')\n"
-            "print('missing:', missing, ' library:', t._places.find_library())\n"
+            "print('missing:', missing, ' library:', t._parts.find_library())\n"
             "print('backend', torch.cuda.get_allocator_backend(), ' allocated', torch.cuda.memory_allocated())\n"
-            "from terrazzo.torch import _build\n"
+            "from terrazzo import compiling; from terrazzo.torch import _build\n"
             "print('runtime', _build.loaded_cudart())\n"
             "print('headers', _build.cuda_flags())\n"
-            "try: print('frames', _build.frames_path())\n"
+            "try: print('frames', t._frames.path())\n"
             "except Exception as error: print('no Python frames:', error)\n"
-            "print('kept in', _build.cache_folder(), sorted(os.listdir(_build.cache_folder())))\n")
+            "print('kept in', compiling.cache_folder(), sorted(os.listdir(compiling.cache_folder())))\n")
     status, output, seconds = run([sys.executable, "-c", code], 120)
     text = f"status {status}, {seconds:.1f} s\n{output}"
     folder = Path(CACHE)

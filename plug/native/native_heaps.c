@@ -7,7 +7,6 @@
  */
 #include "native.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 
@@ -27,6 +26,7 @@ static trz_driver table;          /* the heaps' */
 static _Thread_local bool waited; /* the thread has made a host stream wait */
 
 bool (*native_may_open)(void);
+void (*native_on_open)(struct native_heap *heap);
 
 static unsigned used_places(void)
 {
@@ -161,14 +161,6 @@ static void introduce_host(struct native_heap *h)
 {
 	size_t largest;
 	trz_largest_block(h->heap, h->host, &largest);
-}
-
-/* A preloaded program's calls all come from CUDA's runtime, so that only its stacks tell who holds memory. Without
- * libunwind, which stays loaded, a stack takes microseconds. No lock is held: this asks the dynamic linker. */
-static void tell_sites_by_stacks(trz_heap *heap)
-{
-	if (native_sees_all && dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL))
-		trz_set_site_callback(heap, trz_native_frames, trz_native_frame_text, NULL);
 }
 
 /* Opens a heap, but not in a green context, which may end while its memory lives. It needs its host stream before its
@@ -314,7 +306,8 @@ static struct native_heap *add(void *context)
 	pthread_mutex_unlock(&lock);
 	if (made) {
 		open_to_used(h);
-		tell_sites_by_stacks(h->heap);
+		if (native_on_open)
+			native_on_open(h);
 	}
 	return h;
 }

@@ -64,10 +64,15 @@ static bool exports_memory(void)
 	return relink_imports(names, sizeof names / sizeof names[0], "cuMemPoolGetAccess");
 }
 
+bool preload_in_pytorch(void)
+{
+	return dl_iterate_phdr(is_pytorch, NULL);
+}
+
 /* Not in PyTorch, whose own allocator the plug replaces. */
 static bool may_open(void)
 {
-	if (dl_iterate_phdr(is_pytorch, NULL))
+	if (preload_in_pytorch())
 		return false;
 	exporter = !native_options.refuse_ipc && !native_options.classic && exports_memory();
 	if (exporter)
@@ -103,6 +108,7 @@ __attribute__((constructor)) static void begin(void)
 {
 	native_sees_all = true;
 	native_may_open = may_open;
+	native_on_open = preload_tell_sites;
 	at_quick_exit(end);
 }
 

@@ -191,6 +191,13 @@ extern struct preload_call preload_calls[PRELOAD_COUNT];
 /* Finds the driver's functions, if the driver is in the process. false: it is not. */
 bool preload_load(void);
 
+/* Makes a new heap count its memory by the program's stacks. Asks the main thread of a program of Python to make these
+ * the lines of Python, unless it is one of PyTorch, which the plug serves. */
+struct native_heap;
+void preload_tell_sites(struct native_heap *heap);
+void preload_ask_python(void);
+bool preload_in_pytorch(void);
+
 /* The context is about to end, and its captures with it. */
 void preload_forget_captures(const void *context);
 

@@ -81,6 +81,7 @@ bool preload_load(void)
 	if (!atomic_load(&loaded))
 		note_found_locked(driver, found);
 	pthread_mutex_unlock(&lock);
+	preload_ask_python();
 	return true;
 }
 

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "call_sites.h"
 #include "cuda_events.h"
 #include "terrazzo_driver.h"
 
@@ -82,12 +83,14 @@ void trz_torch_on_open(void (*callback)(int device, trz_heap *heap))
 	pthread_mutex_unlock(&lock);
 }
 
-void plug_join_all_sites(void)
+void trz_torch_set_sites(trz_frame_callback *stack, trz_frame_text_callback *text)
 {
+	if (!sites_set_python(stack, text))
+		return;
 	pthread_mutex_lock(&lock);
 	for (int device = 0; device < TRZ_TORCH_DEVICES; device++)
 		if (heap_of(device))
-			plug_join_sites(heap_of(device));
+			sites_join(heap_of(device));
 	pthread_mutex_unlock(&lock);
 }
 
@@ -119,7 +122,7 @@ static trz_status open_heap_locked(int device)
 		atomic_store(&begun, !first);
 		return status;
 	}
-	plug_join_sites(heap);
+	sites_join(heap);
 	if (on_open)
 		on_open(device, heap);
 	atomic_store_explicit(&heaps[device], heap, memory_order_release);

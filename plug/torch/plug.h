@@ -32,11 +32,6 @@ trz_status plug_pass(trz_status status);
 bool plug_is_shareable(void);
 trz_status plug_alloc_shareable(trz_heap *heap, size_t size, trz_stream stream, void **out);
 
-/* Makes a newly opened heap use the call sites of trz_torch_set_sites, if that has been called; the second function
- * does it for all open heaps. */
-void plug_join_sites(trz_heap *heap);
-void plug_join_all_sites(void);
-
 /* Give a newly opened heap, which trz_torch_heap() finds by now, the limit of trz_torch_set_fraction and the history of
  * trz_torch_history. */
 void plug_join_limit(int device, trz_heap *heap);

@@ -13,10 +13,11 @@ from pathlib import Path
 
 SOURCE = Path(os.environ["TRZ_SOURCE_DIR"])
 
-package = types.ModuleType("apart")  # terrazzo.torch itself imports torch
+package = types.ModuleType("terrazzo.torch")  # the real one imports torch
 package.__path__ = [str(SOURCE / "python" / "terrazzo" / "torch")]
-sys.modules["apart"] = package
-from apart import _native  # noqa: E402
+sys.modules[package.__name__] = package
+sys.path.insert(0, str(SOURCE / "python"))
+from terrazzo.torch import _native  # noqa: E402
 
 STRUCTURES = {f"trz{re.sub('[A-Z]', lambda capital: '_' + capital.group().lower(), name)}": structure
               for name, structure in vars(_native).items()

@@ -63,6 +63,18 @@ static void test_windows_has_the_other_slash(void **state)
 	assert_int_equal(call_category(steps, LENGTH(steps)), CATEGORY_OPTIMIZER);
 }
 
+static void test_other_libraries_of_arrays_are_no_place_either(void **state)
+{
+	(void)state;
+	const struct call_frame frames[] = {
+		{.file = "/env/lib/python3.11/site-packages/cupy/_creation/basic.py", .name = "zeros", .line = 252},
+		{.file = "/env/lib/python3.11/site-packages/thinc/backends/cupy_ops.py", .name = "alloc", .line = 40},
+		{.file = "/users/me/train.py", .name = "step", .line = 31},
+	};
+	assert_string_equal(site(frames, LENGTH(frames)), "backends/cupy_ops.py:40 alloc");
+	assert_string_equal(site(frames, 1), "_creation/basic.py:252 zeros");
+}
+
 /* Of a program with a tensor type of its own, all that it computes goes through one line. */
 static void test_what_intercepts_operations_is_no_place(void **state)
 {
@@ -363,6 +375,7 @@ int main(void)
 		cmocka_unit_test(test_a_closure_is_not_the_optimizers),
 		cmocka_unit_test(test_a_program_may_lie_in_a_folder_named_torch),
 		cmocka_unit_test(test_windows_has_the_other_slash),
+		cmocka_unit_test(test_other_libraries_of_arrays_are_no_place_either),
 		cmocka_unit_test(test_what_intercepts_operations_is_no_place),
 		cmocka_unit_test(test_compiled_programs_have_sites_too),
 		cmocka_unit_test(test_the_allocator_is_no_site),

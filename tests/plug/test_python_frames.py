@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""plug/torch/python_frames.c compiles for the Python that runs this, and reads its frames."""
+"""plug/python/python_frames.c compiles for the Python that runs this, and reads its frames."""
 import ctypes
 import functools
 import os
@@ -24,14 +24,14 @@ class Frame(ctypes.Structure):
 def load(folder):
     library = Path(folder) / "frames.so"
     subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",
-                    f"-I{SOURCE / 'include'}", "-isystem", HEADERS, SOURCE / "plug" / "torch" / "python_frames.c",
+                    f"-I{SOURCE / 'include'}", "-isystem", HEADERS, SOURCE / "plug" / "python" / "python_frames.c",
                     "-pthread", "-o", library], check=True)
     frames = ctypes.CDLL(str(library))
-    frames.trz_torch_frames.argtypes = [ctypes.c_void_p]
-    frames.trz_torch_frames.restype = ctypes.c_uint64
-    frames.trz_torch_frame_text.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(Frame), ctypes.c_size_t]
-    frames.trz_torch_frame_text.restype = ctypes.c_size_t
-    assert ctypes.c_bool(frames.trz_torch_frames_prepare()).value
+    frames.trz_python_stack.argtypes = [ctypes.c_void_p]
+    frames.trz_python_stack.restype = ctypes.c_uint64
+    frames.trz_python_text.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(Frame), ctypes.c_size_t]
+    frames.trz_python_text.restype = ctypes.c_size_t
+    assert ctypes.c_bool(frames.trz_python_prepare()).value
     return frames
 
 
@@ -46,7 +46,7 @@ class Frames(unittest.TestCase):
     def names(self):
         """Of the functions of this file that are running, the innermost first; the runner's are left out."""
         found = (Frame * 64)()
-        count = self.frames.trz_torch_frame_text(None, self.frames.trz_torch_frames(None), found, len(found))
+        count = self.frames.trz_python_text(None, self.frames.trz_python_stack(None), found, len(found))
         lines = {f.name.decode(): f.line for f in found[:count] if f.filename.decode().endswith(HERE)}
         frame = sys._getframe(1)
         while frame:
@@ -110,23 +110,23 @@ class Frames(unittest.TestCase):
         self.assertEqual(self.result, ["names", "body"])
 
     def test_one_place_is_one_number(self):
-        numbers = {self.frames.trz_torch_frames(None) for _ in range(100)}
+        numbers = {self.frames.trz_python_stack(None) for _ in range(100)}
         self.assertEqual(len(numbers), 1)
 
     def test_names_that_are_not_ascii(self):
         for name, file in (("größe", "/josé/"), ("训练", "/数据/模型/"), ("fun", "/\U0001f600/"), ("fun", "/\udcff/")):
             scope, found = {}, (Frame * 64)()
             exec(compile(f"def {name}(call):\n    return call()", file + HERE, "exec"), scope)
-            number = scope[name](lambda: self.frames.trz_torch_frames(None))
-            self.assertGreater(self.frames.trz_torch_frame_text(None, number, found, len(found)), 2)
+            number = scope[name](lambda: self.frames.trz_python_stack(None))
+            self.assertGreater(self.frames.trz_python_text(None, number, found, len(found)), 2)
             self.assertEqual(found[1].name.decode(), name)
             self.assertEqual(found[1].filename.decode(), (file + HERE).replace("\udcff", "?"))
 
     def test_a_name_too_long_is_cut(self):
         scope, found, name = {}, (Frame * 64)(), "é" * 600
         exec(compile(f"def {name}(call):\n    return call()", HERE, "exec"), scope)
-        number = scope[name](lambda: self.frames.trz_torch_frames(None))
-        self.assertGreater(self.frames.trz_torch_frame_text(None, number, found, len(found)), 2)
+        number = scope[name](lambda: self.frames.trz_python_stack(None))
+        self.assertGreater(self.frames.trz_python_text(None, number, found, len(found)), 2)
         self.assertEqual(found[1].name.decode(), "é" * 254)
 
     def test_at_the_end_no_frames_are_read(self):
@@ -137,15 +137,15 @@ class Frames(unittest.TestCase):
             for _ in range(4):
                 threading.Thread(target=self.read_for_ever, daemon=True).start()
             grandchild = os.fork()
-            self.frames.trz_torch_frames_end()
-            left = self.frames.trz_torch_frames(None)
+            self.frames.trz_python_end()
+            left = self.frames.trz_python_stack(None)
             os._exit(left or (os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1]) if grandchild else 0))
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
-        self.assertNotEqual(self.frames.trz_torch_frames(None), 0)
+        self.assertNotEqual(self.frames.trz_python_stack(None), 0)
 
     def read_for_ever(self):
         while True:
-            self.frames.trz_torch_frames(None)
+            self.frames.trz_python_stack(None)
 
     def test_code_at_the_address_of_code_that_has_died(self):
         for number in range(20):

@@ -31,18 +31,14 @@ int number() { return twice(same(1)); }
 
 
 def load():
-    """_build.py without the package's __init__, which needs PyTorch."""
-    import importlib.util
+    """A new terrazzo.torch._build without its package's __init__, which needs PyTorch."""
+    import importlib
     import types
-    folder = SOURCE / "python" / "terrazzo" / "torch"
-    package = types.ModuleType("terrazzo_torch")
-    package.__path__ = [str(folder)]
-    sys.modules["terrazzo_torch"] = package
-    spec = importlib.util.spec_from_file_location("terrazzo_torch._build", folder / "_build.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    package = types.ModuleType("terrazzo.torch")
+    package.__path__ = [str(SOURCE / "python" / "terrazzo" / "torch")]
+    sys.modules[package.__name__] = package
+    sys.modules.pop("terrazzo.torch._build", None)
+    return importlib.import_module("terrazzo.torch._build")
 
 
 class Headers(unittest.TestCase):

@@ -14,6 +14,7 @@ import torch
 
 import terrazzo.torch
 from common import MIB, Case, bytes_on_device, main, run_python
+from terrazzo import compiling
 from terrazzo.torch import _build
 
 Entry = namedtuple("Entry", "action device address size stream pool")
@@ -29,7 +30,7 @@ class Tracker:
         command = _build.shim_command(torch, terrazzo.torch._native_library().path)
         with tempfile.TemporaryDirectory() as folder:
             target = Path(folder) / "tracker.so"
-            _build.compile_to(target, [str(source) if word.endswith("shim.cpp") else word for word in command])
+            compiling.compile_to(target, [str(source) if word.endswith("shim.cpp") else word for word in command])
             self.dll = ctypes.CDLL(str(target))
         self.dll.tracker_take.restype = ctypes.c_void_p
         self.callback = NOTED(callback) if callback else None

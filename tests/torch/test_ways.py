@@ -97,7 +97,7 @@ class Ways(unittest.TestCase):
 
     def test_the_plain_pluggable_allocator(self):
         code = ("import torch, terrazzo.torch as t\n"
-                "a = torch.cuda.memory.CUDAPluggableAllocator(str(t._places.find_library()), 'trz_torch_alloc', "
+                "a = torch.cuda.memory.CUDAPluggableAllocator(str(t._parts.find_library()), 'trz_torch_alloc', "
                 "'trz_torch_free')\n"
                 "torch.cuda.memory.change_current_allocator(a)\n"
                 "x = torch.arange(100).cuda()\n"
@@ -113,7 +113,7 @@ class Ways(unittest.TestCase):
 
     def test_another_allocator_is_there(self):
         code = ("import torch, terrazzo.torch as t\n"
-                "a = torch.cuda.memory.CUDAPluggableAllocator(str(t._places.find_library()), 'trz_torch_alloc', "
+                "a = torch.cuda.memory.CUDAPluggableAllocator(str(t._parts.find_library()), 'trz_torch_alloc', "
                 "'trz_torch_free')\n"
                 "torch.cuda.memory.change_current_allocator(a)\n"
                 "t.install()")
@@ -154,7 +154,7 @@ class Ways(unittest.TestCase):
         self.assertIn("a C++ compiler is missing", err)
 
     def test_the_libraries_are_missing(self):
-        status, _, err = run_python("import terrazzo.torch as t; t._places.HERE = t._places.Path('/a/b/c/d/e/f'); "
+        status, _, err = run_python("import terrazzo.torch as t; t._parts.HERE = t._parts.Path('/a/b/c/d/e'); "
                                     "t.install()", TERRAZZO_LIBRARIES="/nonexistent")
         self.assertEqual(status, 1)
         self.assertIn("libterrazzo_torch.so is missing", err)
@@ -171,23 +171,24 @@ def pytorch(version="2.9.0+cu130", cuda="13.0", folder="/env", abi=True):
 
 class Shims(unittest.TestCase):
     def key(self, library="/lib/libterrazzo_torch.so", sources=None, env=None, **changed):
-        from terrazzo.torch import _build, _places
+        from terrazzo import parts
+        from terrazzo.torch import _build
         given = {"CXX": "", "CUDA_HOME": "", "CUDA_PATH": "", **(env or {})}
         with mock.patch.dict(os.environ, given), \
-                mock.patch.object(_places, "find_sources", lambda: sources or self.sources):
+                mock.patch.object(parts, "find_sources", lambda: sources or self.sources):
             return _build.shim_key(pytorch(**changed), Path(library))
 
     def setUp(self):
-        from terrazzo.torch import _places
-        self.sources = _places.find_sources()
+        from terrazzo import parts
+        self.sources = parts.find_sources()
 
     def changed_sources(self, folder, name):
-        plug = Path(shutil.copytree(self.sources["plug"], Path(folder) / "plug"))
+        shim = Path(shutil.copytree(self.sources["shim"], Path(folder) / "shim"))
         include = Path(shutil.copytree(self.sources["include"], Path(folder) / "include"))
-        before = self.key(sources={"plug": plug, "include": include})
+        before = self.key(sources={"shim": shim, "include": include})
         with open(Path(folder) / name, "a", encoding="utf-8") as stream:
             stream.write("\n")
-        return before, self.key(sources={"plug": plug, "include": include})
+        return before, self.key(sources={"shim": shim, "include": include})
 
     def test_one_fits_one_pytorch_one_terrazzo_and_one_choice_of_compiler(self):
         keys = [self.key(), self.key(version="2.9.1+cu130"), self.key(cuda="12.8"), self.key(folder="/other"),
@@ -201,7 +202,7 @@ class Shims(unittest.TestCase):
         self.assertEqual(self.key(), keys[0])
 
     def test_one_fits_its_sources(self):
-        for name in ("plug/shim.cpp", "plug/shim_versions.hpp", "plug/plug_pools.hpp", "plug/terrazzo_torch.h",
+        for name in ("shim/shim.cpp", "shim/shim_versions.hpp", "shim/plug_pools.hpp", "shim/terrazzo_torch.h",
                      "include/terrazzo.h"):
             with tempfile.TemporaryDirectory() as folder:
                 before, after = self.changed_sources(folder, name)

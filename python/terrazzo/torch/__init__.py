@@ -12,7 +12,6 @@ here give these figures under their own names. docs/pytorch.md has more.
 """
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
 import functools
@@ -27,8 +26,9 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 import torch
 
-from . import _build, _figures, _options, _places
-from ._places import Error
+from .. import frames as _frames, parts as _parts
+from . import _build, _figures, _options
+from ..parts import Error
 from ._track import Tracker, track
 
 if TYPE_CHECKING:
@@ -53,8 +53,6 @@ _lock = threading.RLock()
 _mode: str | None = None
 _missing: str | None = None
 _library: _native.Library | None = None
-_frames: ctypes.CDLL | None = None
-_frames_missing = ""
 _shim: ctypes.CDLL | None = None
 _keep: list[Any] = []  # objects that PyTorch uses without holding a reference
 _pools: dict[str, "Pool"] = {}
@@ -67,7 +65,7 @@ def _native_library() -> _native.Library:
     with _lock:
         if _library is None:
             from . import _native  # not needed just to install
-            _library = _native.Library(_places.find_library())
+            _library = _native.Library(_parts.find_library())
         return _library
 
 
@@ -106,7 +104,7 @@ def install(shim: bool | None = None) -> str:
         _ask_pytorch(options)
         _options.hide_backend()
         _options.honour_no_caching()
-        path = _places.find_library()
+        path = _parts.find_library()
         if shim is not False:
             _missing = _install_shim(path)
         if shim and _missing:
@@ -408,11 +406,11 @@ def history(enabled: bool = True, events: int = 1 << 20, frames: bool = True) ->
 
 def _follow_sites(path: Path) -> None:
     """Counts memory by the lines of the program that allocate it (docs/oom.md), if that can be compiled."""
-    frames = _frame_library()
-    if frames:
+    callbacks = _frames.callbacks()
+    if callbacks:
         set_sites = ctypes.CDLL(str(path)).trz_torch_set_sites
         set_sites.argtypes, set_sites.restype = [ctypes.c_void_p, ctypes.c_void_p], None
-        set_sites(*_frame_addresses(frames))
+        set_sites(*callbacks)
 
 
 def report(device: int | str | torch.device | None = None, json: bool = False, failure: bool = False) -> str:
@@ -427,34 +425,11 @@ def _pytorch_records() -> bool:
     return _mode == "shim" and torch._C._cuda_isHistoryEnabled()
 
 
-def _frame_library() -> ctypes.CDLL | None:
-    """The compiled python_frames.c; None if it cannot be compiled here, and _frames_missing says why."""
-    global _frames, _frames_missing
-    with _lock:
-        if _frames is None:
-            try:
-                _frames = ctypes.CDLL(str(_build.frames_path()))
-            except (_build.Missing, OSError) as error:
-                _frames_missing = str(error)
-                return None
-            _frames.trz_torch_frames_prepare.restype = ctypes.c_bool
-            atexit.register(_frames.trz_torch_frames_end)
-    if not _frames.trz_torch_frames_prepare():
-        raise MemoryError("no host memory for Python frames")
-    return _frames
-
-
-def _frame_addresses(frames: ctypes.CDLL) -> tuple[int, int]:
-    return tuple(ctypes.cast(getattr(frames, name), ctypes.c_void_p).value
-                 for name in ("trz_torch_frames", "trz_torch_frame_text"))
-
-
 def _frame_callbacks() -> tuple[int, int] | None:
-    frames = _frame_library()
-    if not frames:
-        warnings.warn(f"the history is without Python frames: {_frames_missing}", stacklevel=3)
-        return None
-    return _frame_addresses(frames)
+    callbacks = _frames.callbacks()
+    if not callbacks:
+        warnings.warn(f"the history is without Python frames: {_frames.missing}", stacklevel=3)
+    return callbacks
 
 
 def step() -> None:

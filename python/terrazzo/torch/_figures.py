@@ -13,7 +13,7 @@ import os
 import tempfile
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
-from ._places import Error
+from ..parts import Error
 
 if TYPE_CHECKING:
     from . import _native

@@ -7,7 +7,7 @@ import threading
 from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
 from pathlib import Path
 
-from ._places import Error
+from ..parts import Error
 
 
 class StatValue(ctypes.Structure):

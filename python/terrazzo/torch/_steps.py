@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterator
 import torch
 
 from . import _native
-from ._places import Error
+from ..parts import Error
 
 FRAMES = 24
 FINDINGS = 8

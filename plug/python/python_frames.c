@@ -9,7 +9,7 @@
  * that are read (code object, file name, line table) are constant. This file takes no reference and makes no Python
  * object. When the interpreter ends it frees the frames of threads that still run, so no stack is read from then on.
  *
- * Compiled by python/terrazzo/torch for the interpreter that runs, since the layout of frames is its own. Needs
+ * Compiled by python/terrazzo/frames.py for the interpreter that runs, since the layout of frames is its own. Needs
  * Python 3.11 or newer.
  */
 #define Py_BUILD_CORE 1
@@ -332,7 +332,7 @@ static uint32_t number_of(const struct stack *s)
 	return s->count ? c->levels[s->count - 1].number : 0;
 }
 
-TRZ_API uint64_t trz_torch_frames(void *user)
+TRZ_API uint64_t trz_python_stack(void *user)
 {
 	uint64_t number = 0;
 	(void)user;
@@ -345,14 +345,14 @@ TRZ_API uint64_t trz_torch_frames(void *user)
 }
 
 /* From now on there are no stacks. Call this before the interpreter ends. */
-TRZ_API void trz_torch_frames_end(void)
+TRZ_API void trz_python_end(void)
 {
 	atomic_fetch_or(&readers, ENDED);
 	while (atomic_load_explicit(&readers, memory_order_acquire) != ENDED)
 		sched_yield();
 }
 
-TRZ_API size_t trz_torch_frame_text(void *user, uint64_t id, trz_frame *frames, size_t capacity)
+TRZ_API size_t trz_python_text(void *user, uint64_t id, trz_frame *frames, size_t capacity)
 {
 	size_t told = 0;
 	(void)user;
@@ -366,7 +366,7 @@ TRZ_API size_t trz_torch_frame_text(void *user, uint64_t id, trz_frame *frames, 
 }
 
 /* Call this before the others, from a thread of Python. False: no host memory. */
-TRZ_API bool trz_torch_frames_prepare(void)
+TRZ_API bool trz_python_prepare(void)
 {
 	PyGILState_STATE state = PyGILState_Ensure();
 	pthread_mutex_lock(&lock);

@@ -18,9 +18,9 @@ class Error(RuntimeError):
 def _library_folders() -> Iterator[str | Path]:
     if os.environ.get("TERRAZZO_LIBRARIES"):
         yield os.environ["TERRAZZO_LIBRARIES"]
-    yield HERE.parent / "lib"
-    yield HERE.parents[2] / "build" / "lib"
-    prefix = HERE.parents[4]  # of <prefix>/share/terrazzo/python/terrazzo/torch
+    yield HERE / "lib"
+    yield HERE.parents[1] / "build" / "lib"
+    prefix = HERE.parents[3]  # of <prefix>/share/terrazzo/python/terrazzo
     yield prefix / "lib"
     yield prefix / "lib64"
     yield from sorted(prefix.glob("lib/*-linux-gnu"))
@@ -37,9 +37,9 @@ def find_library() -> Path:
 
 def find_sources() -> dict[str, Path]:
     """The folders of the sources that this package compiles, and of terrazzo.h."""
-    installed, tree = HERE / "src", HERE.parents[2]
-    if (installed / "shim.cpp").exists():
-        return {"plug": installed, "include": installed}
-    if (tree / "plug" / "torch" / "shim.cpp").exists():
-        return {"plug": tree / "plug" / "torch", "include": tree / "include"}
-    raise Error("the source of the shim (shim.cpp) is missing: install all of terrazzo")
+    installed, tree = HERE / "src", HERE.parents[1]
+    if (installed / "terrazzo.h").exists():
+        return {"shim": installed, "frames": installed, "include": installed}
+    if (tree / "include" / "terrazzo.h").exists():
+        return {"shim": tree / "plug" / "torch", "frames": tree / "plug" / "python", "include": tree / "include"}
+    raise Error("the sources that terrazzo compiles (terrazzo.h) are missing: install all of terrazzo")
