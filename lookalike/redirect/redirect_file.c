@@ -42,10 +42,11 @@ static bool find_symbols(struct redirect_file *f, const Elf64_Ehdr *header, uint
 	return false;
 }
 
-/* Few files have the name, so that few are read symbol by symbol. */
+/* Few files have the name, so that few are read symbol by symbol. It may be the end of a longer one, such as
+ * trz_cudaMalloc, since linkers store a name that ends another only once. */
 static bool may_have_runtime(const struct redirect_file *f)
 {
-	static const char name[] = "\0cudaMalloc";
+	static const char name[] = "cudaMalloc";
 	return memmem(f->names.at, f->names.bytes, name, sizeof name) != NULL;
 }
 

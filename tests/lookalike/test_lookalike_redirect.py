@@ -53,6 +53,11 @@ class Redirected(unittest.TestCase):
                 with self.subTest(major, options=options):
                     self.assertEqual(self.lines(self.program(major, *options)), [redirected("program", major)])
 
+    def test_the_runtimes_names_may_end_longer_names(self):
+        wrapper = self.folder / "wrapper.c"
+        wrapper.write_text("int trz_cudaMalloc(void) { return 0; }\n", encoding="utf-8")
+        self.assertEqual(self.lines(self.program(13, wrapper)), [redirected("program", 13)])
+
     def test_a_library_is_redirected_before_its_constructor(self):
         for major in (11, 12, 13):
             library = self.library(f"lib{major}.so", major)
