@@ -232,8 +232,8 @@ static void add_calls(json_t *result, const json_t *process)
 	}
 }
 
-/* PyTorch reports requests that failed for good; the driver also those that a retry then served. If PyTorch has no hook
- * to report them, there may be the exception that ended the program. */
+/* PyTorch reports requests that failed for good; the driver also those after which PyTorch got its memory in another
+ * way. If PyTorch has no hook to report them, there may be the exception that ended the program. */
 static void add_ooms(json_t *result, const json_t *process)
 {
 	const json_t *torch = json_object_get(process, "pytorch");

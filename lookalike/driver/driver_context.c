@@ -38,8 +38,7 @@ cuda_result cuDevicePrimaryCtxRetain(void **context, cuda_device device)
 		*context = primary.context[device];
 	}
 	pthread_mutex_unlock(&primary.lock);
-	if (result == TRZ_CUDA_ERROR_OUT_OF_MEMORY)
-		look_oom("cuDevicePrimaryCtxRetain", look.overhead_bytes, device);
+	look_answered("cuDevicePrimaryCtxRetain", look.overhead_bytes, device, result);
 	return result;
 }
 

@@ -199,10 +199,9 @@ static cuda_result give_memory(struct look_block *b, const struct look_list *lis
 		p = new_backing(b->device, b->size);
 	if (!p)
 		p = find_backing(b, list, context, stream, true);
-	if (p)
-		return lay(b, p);
-	look_oom("cuGraphLaunch", b->size, b->device);
-	return TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+	cuda_result result = p ? lay(b, p) : TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+	look_answered("cuGraphLaunch", b->size, b->device, result);
+	return result;
 }
 
 /* ---- nodes ------------------------------------------------------------ */

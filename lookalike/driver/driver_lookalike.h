@@ -150,6 +150,9 @@ void look_report_open(void);
 /* `ended`: this is the last report. */
 void look_report_write(bool ended);
 void look_oom(const char *call, uint64_t bytes, int device);
+/* The answer to a request for device memory. One that a thread makes again at once, as after freeing what it kept for
+ * later, counts as one request: the last answer holds. */
+void look_answered(const char *call, uint64_t bytes, int device, cuda_result result);
 /* A short read from the device is about to give 0. */
 void look_blank_read(uint64_t bytes);
 

@@ -33,8 +33,7 @@ cuda_result look_plain_alloc(const char *call, uint64_t size, cuda_addr *address
 	cuda_result result = LOOK_SLOT(mem_alloc, context, size, &made);
 	if (result == TRZ_CUDA_ERROR_OUT_OF_MEMORY && look_pools_trim(device, true))
 		result = LOOK_SLOT(mem_alloc, context, size, &made);
-	if (result == TRZ_CUDA_ERROR_OUT_OF_MEMORY)
-		look_oom(call, size, device);
+	look_answered(call, size, device, result);
 	if (result == TRZ_CUDA_SUCCESS) {
 		*address = made;
 		look_note_request(SIM_RECORDED_ALLOC, device, context, NULL, made, size);
@@ -142,8 +141,7 @@ cuda_result cuMemCreate(cuda_mem *handle, size_t size, const struct cuda_mem_pro
 	cuda_result result = LOOK_SLOT(create, &props, size, &made);
 	if (result == TRZ_CUDA_ERROR_OUT_OF_MEMORY && look_pools_trim(props.device, true))
 		result = LOOK_SLOT(create, &props, size, &made);
-	if (result == TRZ_CUDA_ERROR_OUT_OF_MEMORY)
-		look_oom("cuMemCreate", size, props.device);
+	look_answered("cuMemCreate", size, props.device, result);
 	if (result == TRZ_CUDA_SUCCESS)
 		*handle = made;
 	return result;

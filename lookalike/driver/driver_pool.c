@@ -525,11 +525,11 @@ static cuda_result allocate(cuda_addr *address, struct wish wish)
 	pthread_mutex_unlock(&pools.lock);
 	if (b && status == TRZ_CAPTURE_ACTIVE)
 		place_allocation(&wish, *address, asked);
-	if (!b)
-		look_oom("cuMemAllocAsync", wish.size, wish.pool->device);
-	else
+	if (b)
 		look_note_request(SIM_RECORDED_ALLOC, wish.pool->device, wish.context, wish.stream, *address, asked);
-	return b ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+	result = b ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+	look_answered("cuMemAllocAsync", wish.size, wish.pool->device, result);
+	return result;
 }
 
 cuda_result cuMemAllocAsync(cuda_addr *address, size_t size, void *stream)

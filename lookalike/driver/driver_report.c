@@ -22,13 +22,16 @@ enum { MOST_OOMS = 64 };
 struct look_oom_event {
 	char call[64];
 	uint64_t bytes, free_bytes, total_bytes;
+	uint64_t number;             /* counts them, from 1 */
 };
 
 static struct {
 	pthread_mutex_t lock;
 	pid_t pid;                   /* the process that opened the machine; a fork of it reports nothing */
 	struct look_oom_event oom[MOST_OOMS];
-	size_t ooms;                 /* how many there were, even more than fit */
+	size_t listed;               /* of them */
+	uint64_t ooms;               /* how many there were, even more than fit */
+	uint64_t numbers;
 	int rank, ranks;             /* 0 ranks: no communicator has told them */
 	bool ended;
 } report = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -47,19 +50,74 @@ void look_report_open(void)
 	look_report_write(false);
 }
 
+/* The request that the thread made last, if it found no memory. */
+static _Thread_local struct look_oom_event refused;
+
+/* Whether it is made again: by any call, or as a whole after a piece, as terrazzo does. */
+static bool is_asked_again(const char *call, uint64_t bytes)
+{
+	bool whole = strcmp(refused.call, "cuMemCreate") == 0 && strcmp(call, "cuMemCreate") != 0;
+	return refused.number && (bytes == refused.bytes || (whole && bytes > refused.bytes));
+}
+
+static struct look_oom_event *listed_locked(uint64_t number)
+{
+	for (size_t i = 0; i < report.listed; i++)
+		if (report.oom[i].number == number)
+			return &report.oom[i];
+	return NULL;
+}
+
+static void add_locked(bool again)
+{
+	struct look_oom_event *e = again ? listed_locked(refused.number) : NULL;
+	if (!again) {
+		report.ooms++;
+		refused.number = ++report.numbers;
+	}
+	if (!e && !again && report.listed < MOST_OOMS)
+		e = &report.oom[report.listed++];
+	if (e)
+		*e = refused;
+}
+
 void look_oom(const char *call, uint64_t bytes, int device)
 {
 	uint64_t used = device >= 0 ? sim_device_used(look.sim, device) : 0;
+	bool again = is_asked_again(call, bytes);
 	pthread_mutex_lock(&report.lock);
-	if (report.ooms < MOST_OOMS) {
-		struct look_oom_event *e = &report.oom[report.ooms];
-		*e = (struct look_oom_event){.bytes = bytes, .free_bytes = look.capacity_bytes - used,
-		                             .total_bytes = look.capacity_bytes};
-		snprintf(e->call, sizeof e->call, "%s", call);
-	}
-	report.ooms++;
+	refused.bytes = bytes;
+	refused.free_bytes = look.capacity_bytes - used;
+	refused.total_bytes = look.capacity_bytes;
+	snprintf(refused.call, sizeof refused.call, "%s", call);
+	add_locked(again);
 	pthread_mutex_unlock(&report.lock);
 	look_report_write(false);
+}
+
+/* Takes a refused request off the list, since the thread has made room, asked again and got its memory. */
+static void withdraw(void)
+{
+	pthread_mutex_lock(&report.lock);
+	struct look_oom_event *e = listed_locked(refused.number);
+	report.ooms--;
+	if (e) {
+		report.listed--;
+		memmove(e, e + 1, (size_t)(&report.oom[report.listed] - e) * sizeof *e);
+	}
+	pthread_mutex_unlock(&report.lock);
+	look_report_write(false);
+}
+
+void look_answered(const char *call, uint64_t bytes, int device, cuda_result result)
+{
+	if (result == TRZ_CUDA_ERROR_OUT_OF_MEMORY) {
+		look_oom(call, bytes, device);
+	} else if (result == TRZ_CUDA_SUCCESS && refused.number) {
+		if (is_asked_again(call, bytes))
+			withdraw();
+		refused.number = 0;
+	}
 }
 
 void trz_lookalike_oom(const char *call, uint64_t bytes)
@@ -140,7 +198,7 @@ static json_t *devices(void)
 static json_t *ooms(void)
 {
 	json_t *list = json_array();
-	for (size_t i = 0; i < report.ooms && i < MOST_OOMS; i++) {
+	for (size_t i = 0; i < report.listed; i++) {
 		const struct look_oom_event *e = &report.oom[i];
 		json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I}", "call", e->call, "bytes", (json_int_t)e->bytes,
 		                                      "free_bytes", (json_int_t)e->free_bytes,

@@ -55,6 +55,42 @@ int main(int argc, char **argv)
 }
 """
 
+# Requests of memory that is there once something has been freed; requests that are given up, and made anew later.
+AGAIN = r"""
+#include <stddef.h>
+#include <string.h>
+int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);
+int cuMemAlloc_v2(unsigned long long *, size_t), cuMemFree_v2(unsigned long long);
+int cuMemAllocManaged(unsigned long long *, size_t, unsigned);
+enum { OUT_OF_MEMORY = 2 };
+static int asks(int mib, int wanted)
+{
+	unsigned long long address;
+	int status = cuMemAlloc_v2(&address, (size_t)mib << 20);
+	return status != wanted || (!status && cuMemFree_v2(address));
+}
+int main(int argc, char **argv)
+{
+	void *context;
+	unsigned long long kept;
+	if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context))
+		return 9;
+	if (argc == 1)
+		return asks(600, 0) || cuMemAllocManaged(&kept, 500 << 20, 1);
+	for (int i = 0; i < 70; i++)
+		if (cuMemAlloc_v2(&kept, 600 << 20) || asks(500, OUT_OF_MEMORY) || cuMemFree_v2(kept) || asks(500, 0))
+			return 8;
+	if (!strcmp(argv[1], "retries"))
+		return 0;
+	if (asks(3000, OUT_OF_MEMORY) || asks(3000, OUT_OF_MEMORY) || asks(2000, OUT_OF_MEMORY))
+		return 7;
+	if (cuMemAlloc_v2(&kept, 600 << 20) || asks(700, OUT_OF_MEMORY) || asks(100, 0) || cuMemFree_v2(kept) ||
+	    asks(700, 0))
+		return 6;
+	return 0;
+}
+"""
+
 # Takes ten times 32 MiB, gives them back, reads 4 bytes, and ends as argv[1] says.
 END = r"""
 #include <signal.h>
@@ -366,6 +402,16 @@ class Run(Case):
         self.assertEqual(report["ooms"][0]["bytes"], 16 * MIB)
         self.assertEqual(report["peak_allocated_bytes"], 256 * MIB)
         self.assertIn("out of memory: 16.00 MiB requested, 0 bytes free on the device, in cuMemAlloc", done.stderr)
+
+    def test_a_request_that_is_made_again_at_once_counts_once(self):
+        """The last answer counts: one that was served after the program had freed what it kept has found memory."""
+        program = self.build("again", AGAIN)
+        preload = (os.environ["TERRAZZO_CLI"], "run", "--")
+        for command, wanted in (((program, "retries"), []), ((program, "fails"), [3000, 2000, 700]),
+                                ((*preload, program), []), ((*preload, program, "fails"), [500, 3000, 2000, 700])):
+            with self.subTest(command[1:]):
+                done, report = self.sim("--memory", "1GiB", "--", *command)
+                self.assertEqual((done.returncode, [oom["bytes"] // MIB for oom in report["ooms"]]), (0, wanted))
 
     def test_device_has_its_memory(self):
         _, report = self.sim("--device", "A100-40", "--", self.program, 16)
