@@ -176,10 +176,10 @@ struct block *heap_carve_locked(trz_heap *h, struct block *b, trz_addr address, 
 	return b;
 }
 
-struct block *heap_take_node(trz_heap *h, const struct window *w, uint64_t bytes)
+struct block *heap_take_node(trz_heap *h, trz_addr address, uint64_t bytes)
 {
 	heap_lock(h);
-	bool room = pagemap_cover(&h->pagemap, w->top, bytes) && node_pool_reserve(&h->blocks, 1);
+	bool room = pagemap_cover(&h->pagemap, address, bytes) && node_pool_reserve(&h->blocks, 1);
 	struct block *node = room ? node_pool_take(&h->blocks) : NULL;
 	heap_unlock(h);
 	return node;

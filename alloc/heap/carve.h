@@ -71,9 +71,9 @@ void heap_join_busy_locked(trz_heap *h, struct block *b);
  * `b`; the rest of them stays free. Two nodes have been reserved. */
 struct block *heap_carve_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size);
 
-/* Takes a node for the block over the next `bytes` of a window, and makes the pagemap's leaves for it; NULL: no host
+/* Takes a node for the block over `bytes` from an address on, and makes the pagemap's leaves for them; NULL: no host
  * memory. heap_give_node undoes it, and ignores NULL. Both take the heap lock. */
-struct block *heap_take_node(trz_heap *h, const struct window *w, uint64_t bytes);
+struct block *heap_take_node(trz_heap *h, trz_addr address, uint64_t bytes);
 void heap_give_node(trz_heap *h, struct block *node);
 
 /* Appends a busy block of `size` bytes behind the last block of a window. The caller has taken `node` from h->blocks

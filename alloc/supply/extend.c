@@ -328,7 +328,7 @@ static bool reserve_metadata(struct growth *g)
 	trz_heap *h = g->heap;
 	if (!tiles_reserve(&h->tiles, 0, g->count))
 		return false;
-	if (!g->gap.block && !(g->node = heap_take_node(h, g->window, g->gathered_bytes + g->new_bytes)))
+	if (!g->gap.block && !(g->node = heap_take_node(h, g->window->top, g->gathered_bytes + g->new_bytes)))
 		return false;
 	heap_lock(h);
 	level_add(&h->counters.idle_bytes, g->new_bytes);

@@ -211,7 +211,7 @@ trz_status extent_classic(trz_heap *h, struct lane *l, enum kind kind, uint64_t 
 	trz_status status = window_open_classic(&h->meta, &h->tiles, kind, bytes, &w);
 	if (status != TRZ_OK)
 		return status;
-	struct block *node = heap_take_node(h, w, w->size);
+	struct block *node = heap_take_node(h, w->base, w->size);
 	if (!node) {
 		window_close_classic(&h->meta, &h->tiles, w);
 		return meta_exhausted();
@@ -250,7 +250,8 @@ trz_status extent_make(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t gap
 	trz_status status = extent_window(h, l, LARGE, bytes + gap, &w);
 	if (status != TRZ_OK)
 		return status;
-	struct block *node = heap_take_node(h, w, bytes), *behind = gap ? heap_take_node(h, w, bytes + gap) : NULL;
+	struct block *node = heap_take_node(h, w->top, bytes);
+	struct block *behind = gap ? heap_take_node(h, w->top + bytes, gap) : NULL;
 	status = node && (behind || !gap) ? create_and_lay(h, w, l, bytes, &node) : meta_exhausted();
 	if (status != TRZ_OK) {
 		heap_give_node(h, node);

@@ -236,7 +236,7 @@ trz_status import_open(trz_heap *h, unsigned kind, struct import_source from, ui
 		return status;
 	w->dedicated = DEDICATED;
 	status = add_tiles(h, w, kind, from, &count);
-	struct block *node = status == TRZ_OK ? heap_take_node(h, w, size) : NULL;
+	struct block *node = status == TRZ_OK ? heap_take_node(h, w->top, size) : NULL;
 	if (!node)
 		return abandon(h, w, status == TRZ_OK ? meta_exhausted() : status);
 	status = lay(h, w, count);

@@ -122,6 +122,25 @@ static void test_alignment(void **state)
 	rig_close(&r);
 }
 
+/* The index from addresses to blocks has a leaf for each 16 GiB: a segment gets those that it lies in. */
+static void test_a_long_segment(void **state)
+{
+	(void)state;
+	struct rig r = rig_machine((sim_config){.capacity = GIB(80), .no_vmm = true, .host_faults = true,
+	                                        .lenient_rules = SIM_RULE_SYNC_MAYBE});
+	rig_open_heap(&r, NULL);
+	rig_free(&r, rig_alloc(&r, GIB(50), NULL));
+	void *parts[3];
+	for (size_t i = 0; i < LENGTH(parts); i++)
+		parts[i] = rig_alloc(&r, GIB(16), NULL);
+	assert_int_equal(sim_calls(r.s, SIM_SLOT_mem_alloc), 1);
+	rig_check(&r);
+	for (size_t i = 0; i < LENGTH(parts); i++)
+		rig_free(&r, parts[i]);
+	rig_check(&r);
+	rig_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -132,6 +151,7 @@ int main(void)
 		cmocka_unit_test(test_trim_leaves_what_work_still_uses),
 		cmocka_unit_test(test_limit_and_out_of_memory),
 		cmocka_unit_test(test_alignment),
+		cmocka_unit_test(test_a_long_segment),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
