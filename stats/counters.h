@@ -54,6 +54,7 @@ struct counters {
 #undef SUM
 	counter occupied_bytes;      /* what live allocations occupy: in a heap's own counters blocks, in a copy all, ... */
 	counter occupied_slot_bytes; /* ... and how much of that is slots */
+	counter slots_taken;         /* in a copy: how many slots callers have ever been given */
 	counter slab_bytes;          /* bytes of all slabs */
 	counter pending_slot_bytes;  /* how much of pending_bytes is slots */
 	struct active active_bytes, active;
@@ -141,16 +142,21 @@ static inline void level_set(struct level *l, uint64_t value)
 	counter_raise(&l->peak, value);
 }
 
+/* What is left of a whole without a part; 0 if a reader sees the part of a later moment, when it was larger. */
+static inline uint64_t counters_rest(uint64_t whole, uint64_t part)
+{
+	return whole > part ? whole - part : 0;
+}
+
 static inline uint64_t counters_rounding(const struct counters *c)
 {
-	uint64_t requested = flow_all(&c->requested_bytes);
-	return counter_get(&c->occupied_bytes) - requested;
+	return counters_rest(counter_get(&c->occupied_bytes), flow_all(&c->requested_bytes));
 }
 
 static inline uint64_t counters_free_slots(const struct counters *c)
 {
 	uint64_t taken = counter_get(&c->occupied_slot_bytes) + counter_get(&c->pending_slot_bytes);
-	return counter_get(&c->slab_bytes) - taken;
+	return counters_rest(counter_get(&c->slab_bytes), taken);
 }
 
 /* Of small, large, or (2) all. */

@@ -248,6 +248,7 @@ void heap_read_counters(const trz_heap *h, struct counters *out)
 	}
 	counter_add(&out->occupied_bytes, occupied);
 	counter_add(&out->occupied_slot_bytes, occupied);
+	counter_add(&out->slots_taken, taken[ALLOCATION]);
 	counter_add(&out->driver_calls[DRIVER_SLOT_stream_id], named);
 	counter_add(&out->driver_calls[DRIVER_SLOT_stream_capture], asked);
 }

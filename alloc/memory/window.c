@@ -15,13 +15,12 @@ static trz_status reserve_up_to(struct driver *driver, uint64_t *size, uint64_t 
 		trz_status status = driver_reserve(driver, *size, address);
 		if (status != TRZ_ERROR_ADDRESS_SPACE && status != TRZ_ERROR_OUT_OF_MEMORY)
 			return status;
-		uint64_t half = align_down(*size / 2, driver->granule);
-		if (half < least)
+		if (*size == least)
 			return trz_fail(TRZ_ERROR_ADDRESS_SPACE,
 			                "device %d has no free address range of %llu bytes: raise the process's "
 			                "address space limit, or trim",
 			                driver->device, (unsigned long long)least);
-		*size = half;
+		*size = max_u64(align_down(*size / 2, driver->granule), least);
 	}
 }
 

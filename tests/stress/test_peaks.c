@@ -12,9 +12,9 @@
 
 enum { WORKERS = 3, MARK_MOST = 60, STEPS = 300 };
 #ifdef TRZ_UNDER_TSAN
-enum { ROUNDS = 30 };
+enum { ROUNDS = 30, READS = 5000 };
 #else
-enum { ROUNDS = 150 };
+enum { ROUNDS = 150, READS = 100000 };
 #endif
 
 struct worker {
@@ -136,12 +136,58 @@ static void test_slots_beside_blocks(void **state)
 	play((const uint64_t[]){KIB(512), 2048, MIB(3)}, false);
 }
 
+enum { STATISTICS = 256 };
+
+/* A thread that reads meanwhile may see figures of different moments, but none that is below zero. */
+struct reader {
+	struct rig *rig;
+	const char *negative;        /* the name of such a figure; NULL: none was seen */
+	atomic_bool done;
+};
+
+static void *read_all(void *arg)
+{
+	struct reader *reader = arg;
+	static trz_stat_value values[STATISTICS];
+	for (int i = 0; i < READS && !reader->negative; i++) {
+		size_t count = 0;
+		trz_stats(reader->rig->heap, values, STATISTICS, &count);
+		for (size_t k = 0; k < count; k++)
+			if (values[k].value > INT64_MAX)
+				reader->negative = values[k].name;
+	}
+	atomic_store(&reader->done, true);
+	return NULL;
+}
+
+static void test_reading_meanwhile(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(4), NULL);
+	struct reader reader = {.rig = &r};
+	pthread_t thread;
+	void *held[8];
+	assert_int_equal(pthread_create(&thread, NULL, read_all, &reader), 0);
+	while (!atomic_load(&reader.done)) {
+		for (size_t i = 0; i < LENGTH(held); i++)
+			held[i] = rig_alloc(&r, i % 2 ? 700 : MIB(2), NULL);
+		for (size_t i = 0; i < LENGTH(held); i++)
+			rig_free(&r, held[i]);
+	}
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	if (reader.negative)
+		print_error("%s\n", reader.negative);
+	assert_null(reader.negative);
+	rig_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_slots_of_several_streams),
 		cmocka_unit_test(test_slots_of_one_stream),
 		cmocka_unit_test(test_slots_beside_blocks),
+		cmocka_unit_test(test_reading_meanwhile),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

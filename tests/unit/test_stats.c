@@ -127,6 +127,8 @@ static void test_paths(void **state)
 	struct rig r = rig_open(GIB(1), NULL);
 	rig_alloc(&r, 100, NULL);
 	assert_int_equal(rig_stat(&r, "path_slot"), 1);
+	rig_free(&r, rig_alloc(&r, KIB(100), NULL));  /* a block, though it counts in the small pool */
+	assert_int_equal(rig_stat(&r, "path_slot"), 1);
 	uint64_t extended = rig_stat(&r, "path_extend");
 	rig_free(&r, rig_alloc(&r, MIB(20), NULL));
 	assert_int_equal(rig_stat(&r, "path_extend"), extended + 1);

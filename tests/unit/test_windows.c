@@ -5,8 +5,8 @@
  */
 #include <stdio.h>
 
+#include "overlay.h"
 #include "prng.h"
-#include "rig.h"
 
 enum { HELD = 12, ROUNDS = 3000 };
 
@@ -164,6 +164,29 @@ static void test_a_small_request_when_only_a_huge_tile_is_free(void **state)
 	rig_close(&r);
 }
 
+/* The longest range that the driver has free; a window is at least as long as it must be. */
+static struct overlay narrow;
+static uint64_t longest;
+
+static trz_status narrow_reserve(void *self, uint64_t size, uint64_t alignment, trz_addr hint, trz_addr *address)
+{
+	return size > longest ? TRZ_ERROR_ADDRESS_SPACE : narrow.rig.d->reserve(self, size, alignment, hint, address);
+}
+
+static void test_a_range_that_is_just_long_enough(void **state)
+{
+	(void)state;
+	overlay_machine(&narrow, GIB(4));
+	narrow.table.reserve = narrow_reserve;
+	overlay_open_heap(&narrow, "window_factor:1");
+	longest = GIB(3);
+	void *p = rig_alloc(&narrow.rig, MIB(2600), NULL);
+	assert_in_range(rig_stat(&narrow.rig, "address_bytes.current"), MIB(2600), GIB(3));
+	rig_free(&narrow.rig, p);
+	rig_check(&narrow.rig);
+	rig_close(&narrow.rig);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -171,6 +194,7 @@ int main(void)
 		cmocka_unit_test(test_a_place_is_laid_once),
 		cmocka_unit_test(test_quarantine),
 		cmocka_unit_test(test_a_small_request_when_only_a_huge_tile_is_free),
+		cmocka_unit_test(test_a_range_that_is_just_long_enough),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
