@@ -262,7 +262,7 @@ trz_status api_alloc(trz_heap *h, struct request *r, void **out)
 	frames_leave(outer);
 	api_leave(outer_site);
 	if (status == TRZ_OK && h->annotates && *out)
-		nvtx_allocated(h, (trz_addr)*out, r->size);
+		nvtx_allocated(h, (trz_addr)*out);
 	return status;
 }
 

@@ -6,6 +6,7 @@
 #include "error.h"
 #include "heap/pools.h"
 #include "observe/frames.h"
+#include "observe/nvtx.h"
 #include "serve/pool_divert.h"
 #include "serve/pool_state.h"
 
@@ -115,13 +116,26 @@ trz_status trz_pool_checkpoint(trz_heap *h, trz_pool *p, trz_pool_state **out)
 	return status == TRZ_OK ? pool_state_take(h, inner(p), out) : status;
 }
 
+/* Calls `tell` for each of the pool's live allocations, as far as there is host memory for the list. */
+static void annotate(trz_heap *h, const struct pool *p, void (*tell)(trz_heap *h, trz_addr address))
+{
+	size_t room = h->annotates ? pool_state_live(h, p, NULL, 0) : 0;
+	void **list = room ? meta_alloc(&h->meta, room * sizeof *list) : NULL;
+	size_t count = list ? min_u64(pool_state_live(h, p, list, room), room) : 0;
+	for (size_t i = 0; i < count; i++)
+		tell(h, (trz_addr)list[i]);
+	meta_free(&h->meta, list);
+}
+
 trz_status trz_pool_restore(trz_heap *h, trz_pool *p, const trz_pool_state *state)
 {
 	trz_status status = state ? check("trz_pool_restore", h, p) : api_is_null("trz_pool_restore", "state");
 	if (status != TRZ_OK)
 		return status;
 	uint64_t outer_site = api_enter(API_CALLER), outer = frames_enter(h);
+	annotate(h, inner(p), nvtx_freeing);
 	status = pool_state_restore(h, inner(p), state);
+	annotate(h, inner(p), nvtx_allocated);
 	frames_leave(outer);
 	api_leave(outer_site);
 	return status;

@@ -174,7 +174,7 @@ trz_status trz_grow(trz_heap *h, void *ptr, size_t size)
 	api_leave(outer_site);
 	if (status == TRZ_OK && h->annotates) {
 		nvtx_freeing(h, (trz_addr)ptr);
-		nvtx_allocated(h, (trz_addr)ptr, size);
+		nvtx_allocated(h, (trz_addr)ptr);
 	}
 	return status == TRZ_OK ? TRZ_OK : grow_failed(h, ptr, size, status);
 }

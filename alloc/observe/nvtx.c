@@ -39,6 +39,20 @@ static bool begin_locked(void *symbol, const char *why)
 	return false;
 }
 
+/* The tool may wait, which is a cancellation point; its lock must be given back. Returns what give_tool needs. */
+static int take_tool(void)
+{
+	int cancel = uncancelled_begin();
+	pthread_mutex_lock(&tool.lock);
+	return cancel;
+}
+
+static void give_tool(int cancel)
+{
+	pthread_mutex_unlock(&tool.lock);
+	uncancelled_end(cancel);
+}
+
 /* NULL: the tool ignores this event. */
 #define SLOT(type, index) ((type *)tool.slots[index])
 
@@ -58,12 +72,12 @@ static void load(const char *path)
 	void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
 	void *symbol = library ? dlsym(library, NVTX_ABI_INITIALIZE) : NULL;
 	const char *why = symbol ? NULL : dlerror();
-	pthread_mutex_lock(&tool.lock);
+	int cancel = take_tool();
 	if (!tool.tried) {
 		tool.tried = true;
 		tool.loaded = begin_locked(symbol, why);
 	}
-	pthread_mutex_unlock(&tool.lock);
+	give_tool(cancel);
 }
 
 void nvtx_load(void)
@@ -108,44 +122,57 @@ static void register_window_locked(const trz_heap *h, struct window *w)
 	w->nvtx_known = true;
 }
 
-/* The window of a live allocation that begins at an address; NULL: none does. It stays while that is live. */
-static struct window *window_of(trz_heap *h, trz_addr address)
+/* A live allocation; no window: there is none. The window stays while it is live. */
+struct region {
+	struct window *window;
+	uint64_t size;               /* as requested */
+};
+
+static struct region slot_at_locked(trz_heap *h, const struct slab *s, trz_addr address)
 {
-	struct window *w = NULL;
-	heap_lock(h);
-	pagemap_entry entry = pagemap_get(&h->pagemap, address);
-	if (pagemap_is_slab(entry)) {
-		const struct slab *s = pagemap_slab(entry);
-		heap_call_in_locked(h, s->home->stream);
-		unsigned slot = size_class_slot(slab_class(s), address - s->base);
-		bool held = slot < slab_class(s)->slots && slab_slot_address(s, slot) == address;
-		if (held && !((s->free | s->pending) >> slot & 1))
-			w = s->block->window;
-	} else if (entry && pagemap_block(entry)->address == address) {
-		w = pagemap_block(entry)->window;
-	}
-	heap_unlock(h);
-	return w;
+	HEAP_LOCKED(h);
+	heap_call_in_locked(h, s->home->stream);
+	unsigned slot = slab_slot_at(s, address);
+	if (slot == SLAB_SLOTS_MAX || (s->free | s->pending) >> slot & 1)
+		return (struct region){.window = NULL};
+	return (struct region){s->block->window, slab_class(s)->slot_size - s->unused[slot]};
 }
 
-void nvtx_allocated(trz_heap *h, trz_addr address, uint64_t size)
+/* The allocation that begins at an address, unless it is another process's memory, of which the tool knows nothing. */
+static struct region find(trz_heap *h, trz_addr address)
 {
-	struct window *w = window_of(h, address);
-	const struct nvtx_range range = {size, (const void *)address};
-	pthread_mutex_lock(&tool.lock);
-	if (!w->nvtx_known)
-		register_window_locked(h, w);
+	struct region r = {.window = NULL};
+	heap_lock(h);
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	const struct block *b = pagemap_is_slab(entry) ? NULL : pagemap_block(entry);
+	if (pagemap_is_slab(entry))
+		r = slot_at_locked(h, pagemap_slab(entry), address);
+	else if (b && b->address == address && !b->window->foreign)
+		r = (struct region){b->window, b->requested};
+	heap_unlock(h);
+	return r;
+}
+
+void nvtx_allocated(trz_heap *h, trz_addr address)
+{
+	const struct region r = find(h, address);
+	if (!r.window)
+		return;
+	const struct nvtx_range range = {r.size, (const void *)address};
+	int cancel = take_tool();
+	if (!r.window->nvtx_known)
+		register_window_locked(h, r.window);
 	const struct nvtx_regions regions = {.compat = NVTX_ABI_COMPAT_MEM,
 	                                     .size = sizeof regions,
 	                                     .type = NVTX_ABI_TYPE_ADDRESS,
-	                                     .heap = w->nvtx_heap,
+	                                     .heap = r.window->nvtx_heap,
 	                                     .count = 1,
 	                                     .element_size = sizeof range,
 	                                     .elements = &range};
 	nvtx_regions_register *call = SLOT(nvtx_regions_register, NVTX_ABI_REGIONS_REGISTER);
 	if (call)
 		call(NULL, &regions);
-	pthread_mutex_unlock(&tool.lock);
+	give_tool(cancel);
 }
 
 void nvtx_freeing(trz_heap *h, trz_addr address)
@@ -157,23 +184,23 @@ void nvtx_freeing(trz_heap *h, trz_addr address)
 	                                      .count = 1,
 	                                      .element_size = sizeof region,
 	                                      .elements = &region};
-	if (!window_of(h, address))
+	if (!find(h, address).window)
 		return;
-	pthread_mutex_lock(&tool.lock);
+	int cancel = take_tool();
 	nvtx_regions_unregister *call = SLOT(nvtx_regions_unregister, NVTX_ABI_REGIONS_UNREGISTER);
 	if (call)
 		call(NULL, &refs);
-	pthread_mutex_unlock(&tool.lock);
+	give_tool(cancel);
 }
 
 void nvtx_window_closing(trz_heap *h, struct window *w)
 {
 	if (!h->annotates)
 		return;
-	pthread_mutex_lock(&tool.lock);
+	int cancel = take_tool();
 	nvtx_heap_unregister *call = SLOT(nvtx_heap_unregister, NVTX_ABI_HEAP_UNREGISTER);
 	if (w->nvtx_known && call)
 		call(NULL, w->nvtx_heap);
 	w->nvtx_known = false;
-	pthread_mutex_unlock(&tool.lock);
+	give_tool(cancel);
 }

@@ -16,10 +16,10 @@ void nvtx_load(void);
  * cannot be used. */
 trz_status nvtx_open(trz_heap *h);
 
-/* A new allocation. No lock held. */
-void nvtx_allocated(trz_heap *h, trz_addr address, uint64_t size);
+/* A new allocation, or one with another size. No lock held. */
+void nvtx_allocated(trz_heap *h, trz_addr address);
 
-/* A live allocation is about to be freed; other addresses are ignored. No lock held. */
+/* A live allocation is about to be freed; other addresses, and those of imports, are ignored. No lock held. */
 void nvtx_freeing(trz_heap *h, trz_addr address);
 
 /* A window is about to be closed. */

@@ -4,6 +4,7 @@
  */
 #include "fake_tool.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -71,6 +72,8 @@ static void regions_register(void *domain, const struct nvtx_regions *d)
 		need(address >= fake_tool.regions[i].address + fake_tool.regions[i].size ||
 		         fake_tool.regions[i].address >= address + r->size, "regions overlap");
 	need(fake_tool.region_count < FAKE_TOOL_MAX, "too many regions");
+	if (fake_tool.waits)
+		pthread_testcancel();
 	fake_tool.regions[fake_tool.region_count++] = (struct fake_region){address, r->size, d->heap};
 }
 

@@ -22,6 +22,7 @@ struct fake_tool {
 	uint64_t initialized;
 	char wrong[160];             /* "": nothing */
 	char name[64];               /* of the newest heap */
+	int waits;                   /* not 0: its functions are cancellation points */
 };
 
 /* Exported by the library. */

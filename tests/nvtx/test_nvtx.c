@@ -3,6 +3,7 @@
  * A tool that NVTX injects knows every live allocation, and no other memory.
  */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,6 +140,94 @@ static void test_a_tool_knows_what_is_allocated(void **state)
 	assert_int_equal(tool->initialized, 1);
 }
 
+static void test_a_pool_that_is_restored(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(MIB(128), "nvtx:on");
+	trz_pool *pool = NULL;
+	trz_pool_state *checkpoint = NULL;
+	void *block, *slot, *later;
+	assert_ok(trz_pool_create(r.heap, &pool));
+	assert_ok(trz_pool_alloc(r.heap, pool, MIB(3), 0, NULL, &block));
+	assert_ok(trz_pool_alloc(r.heap, pool, 1000, 0, NULL, &slot));
+	assert_ok(trz_pool_checkpoint(r.heap, pool, &checkpoint));
+	rig_free(&r, block);
+	assert_ok(trz_pool_alloc(r.heap, pool, 700, 0, NULL, &later));
+	assert_ok(trz_pool_restore(r.heap, pool, checkpoint));
+	assert_true(knows(block, MIB(3)));
+	assert_true(knows(slot, 1000));
+	assert_false(knows(later, 700));
+	rig_free(&r, block);
+	rig_free(&r, slot);
+	assert_int_equal(tool->region_count, 0);
+	assert_string_equal(tool->wrong, "");
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_close(&r);
+}
+
+static void test_growth(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(MIB(64), "nvtx:on");
+	void *p = rig_alloc(&r, 520, NULL);
+	assert_ok(trz_grow(r.heap, p, 700));
+	assert_true(knows(p, 700));
+	assert_ok(trz_grow(r.heap, p, 600));  /* it is longer already */
+	assert_true(knows(p, 700));
+	rig_free(&r, p);
+	assert_int_equal(tool->region_count, 0);
+	rig_close(&r);
+}
+
+/* The tool knows nothing of other processes' memory. */
+static void test_an_import(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(MIB(64), "nvtx:on");
+	trz_heap *other = rig_second_heap(&r);
+	trz_alloc_params params = {.struct_size = sizeof params, .size = MIB(2), .flags = TRZ_ALLOC_SHARE_FD};
+	void *theirs, *ours;
+	int fd;
+	assert_ok(trz_alloc_with(other, &params, &theirs));
+	assert_ok(trz_export(other, theirs, TRZ_ALLOC_SHARE_FD, &fd));
+	assert_ok(trz_import(r.heap, TRZ_ALLOC_SHARE_FD, &fd, MIB(2), NULL, &ours));
+	close(fd);
+	rig_free(&r, ours);
+	assert_string_equal(tool->wrong, "");
+	assert_ok(trz_poll(r.heap));
+	assert_ok(trz_close(other));
+	rig_close(&r);
+}
+
+static bool returned;
+
+static void *allocate_cancelled(void *rig)
+{
+	struct rig *r = rig;
+	pthread_cancel(pthread_self());
+	rig_free(r, rig_alloc(r, 100, NULL));
+	returned = true;
+	pthread_testcancel();
+	return NULL;
+}
+
+/* Else the tool's lock would stay taken. */
+static void test_a_thread_is_not_cancelled_in_the_tool(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(MIB(64), "nvtx:on");
+	pthread_t thread;
+	void *result;
+	tool->waits = 1;
+	assert_int_equal(pthread_create(&thread, NULL, allocate_cancelled, &r), 0);
+	assert_int_equal(pthread_join(thread, &result), 0);
+	tool->waits = 0;
+	assert_true(returned);
+	assert_ptr_equal(result, PTHREAD_CANCELED);
+	rig_free(&r, rig_alloc(&r, 100, NULL));
+	rig_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -146,6 +235,10 @@ int main(void)
 		cmocka_unit_test(test_no_tool),
 		cmocka_unit_test(test_a_tool_that_cannot_be_loaded),
 		cmocka_unit_test(test_a_tool_knows_what_is_allocated),
+		cmocka_unit_test(test_a_pool_that_is_restored),
+		cmocka_unit_test(test_growth),
+		cmocka_unit_test(test_an_import),
+		cmocka_unit_test(test_a_thread_is_not_cancelled_in_the_tool),
 	};
 	return cmocka_run_group_tests(tests, find_tool, NULL);
 }
