@@ -6,7 +6,6 @@
 
 #include "bits.h"
 #include "error.h"
-#include "uncancelled.h"
 
 void driver_count(struct driver *d, enum driver_slot slot)
 {
@@ -203,10 +202,7 @@ trz_status driver_event_destroy(struct driver *d, trz_context c, trz_event event
 
 trz_status driver_event_record(struct driver *d, trz_context c, trz_event event, trz_stream stream)
 {
-	int cancel = uncancelled_begin();  /* in the middle of a free */
-	trz_status status = CALL_IN(d, c, event_record, event, stream);
-	uncancelled_end(cancel);
-	return status;
+	return CALL_IN(d, c, event_record, event, stream);
 }
 
 trz_status driver_context_record(struct driver *d, trz_context c, trz_event event)

@@ -32,7 +32,11 @@ static inline trz_status heap_capture_asked(trz_heap *h, const struct stream *s,
 	*capture = asked->capture;
 	if (asked->has_capture || is_legacy(handle))
 		return TRZ_OK;
-	return driver_stream_capture(&h->driver, s->events->context, handle, &capture->status, &capture->id);
+	int cancel = uncancelled_begin();  /* the stream has been entered */
+	trz_status status =
+	    driver_stream_capture(&h->driver, s->events->context, handle, &capture->status, &capture->id);
+	uncancelled_end(cancel);
+	return status;
 }
 
 /* The stream of a handle, added if it is new, and entered (heap/lookup.h). NO_ROOM, without a text: the stream is new,

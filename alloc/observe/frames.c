@@ -17,12 +17,14 @@ static _Thread_local bool in_callback;
 static uint64_t ask(trz_frame_callback *callback, void *user)
 {
 	uint64_t stack = heap_thread.stack;
+	int cancel = uncancelled_begin();  /* the operation may hold a pool, and its stream's entry */
 	in_callback = true;
 	uint64_t frames = callback != trz_native_frames
 	                      ? callback(user)
 	                      : native_frames_from(stack & SITES_CALLER ? (const void *)(uintptr_t)(stack & ~SITES_CALLER)
 	                                                                : NULL);
 	in_callback = false;
+	uncancelled_end(cancel);
 	return frames;
 }
 
@@ -145,7 +147,12 @@ size_t frames_of_site(trz_heap *h, uint64_t stack, trz_frame *frames, size_t cap
 	trz_frame_text_callback *text = h->site_text;
 	void *user = h->site_user;
 	pthread_mutex_unlock(&h->oom_lock);
-	return text && stack ? min_u64(text(user, stack, frames, capacity), capacity) : 0;
+	if (!text || !stack)
+		return 0;
+	int cancel = uncancelled_begin();
+	size_t count = text(user, stack, frames, capacity);
+	uncancelled_end(cancel);
+	return min_u64(count, capacity);
 }
 
 size_t frames_calls_of_site(trz_heap *h, uint64_t stack, struct call_frame *frames, size_t capacity)

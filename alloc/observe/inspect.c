@@ -214,10 +214,12 @@ trz_status inspect_snapshot(trz_heap *h, const char *path)
 trz_status inspect_walk(trz_heap *h, const trz_visitor *visitor)
 {
 	struct snapshot s = inspect_empty(h);
+	int cancel = uncancelled_begin();
 	trz_status status = inspect_take(h, &s);
 	if (status == TRZ_OK)
 		snapshot_walk(&s, visitor);
 	snapshot_free(&s);
+	uncancelled_end(cancel);
 	return status;
 }
 

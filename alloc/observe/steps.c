@@ -302,8 +302,10 @@ static void check_growth(trz_heap *h, struct warnings *w)
 /* With no lock held. */
 static void warn(trz_warning_callback *callback, void *user, const struct warnings *w)
 {
+	int cancel = uncancelled_begin();
 	for (size_t i = 0; callback && i < w->count; i++)
 		callback(user, &w->list[i]);
+	uncancelled_end(cancel);
 }
 
 void steps_set_callback(trz_heap *h, trz_warning_callback *callback, void *user)

@@ -312,7 +312,9 @@ static trz_status grow_slow(trz_heap *h, trz_addr address, uint64_t size, enum t
 trz_status grow_in_place(trz_heap *h, trz_addr address, uint64_t size)
 {
 	enum taking taking;
+	int cancel = uncancelled_begin();  /* it counts as a recorder meanwhile */
 	trz_status status = ask_taking(h, address, &taking);
+	uncancelled_end(cancel);
 	if (status != TRZ_OK)
 		return status;
 	heap_lock(h);

@@ -507,6 +507,7 @@ static trz_event note_exact_locked(trz_heap *h, struct stream *s, uint64_t first
 /* Records and notes an event, for a free that counts as a recorder. */
 static void cover(trz_heap *h, struct stream *s, uint64_t first, uint64_t sequence)
 {
+	int cancel = uncancelled_begin();
 	trz_event event = record_exact(h, s);
 	heap_lock(h);
 	struct event_pool *p = s->events;
@@ -514,6 +515,7 @@ static void cover(trz_heap *h, struct stream *s, uint64_t first, uint64_t sequen
 	heap_unlock(h);
 	if (event)
 		heap_return_event(h, p, event);
+	uncancelled_end(cancel);
 }
 
 /* Whether a free of so many bytes is to record an event on the stream. If so, it counts as a recorder from now on, and
@@ -564,6 +566,7 @@ static void free_with_calls(trz_heap *h, struct block *b, struct stream *on, uin
                             uint64_t capture)
 {
 	assert(b->state == BLOCK_BUSY);
+	int cancel = uncancelled_begin();
 	trz_event event = first ? record_exact(h, on) : NULL;
 	bool captured = capture && heap_is_in_capture(h, on, capture);
 	heap_lock(h);
@@ -579,6 +582,7 @@ static void free_with_calls(trz_heap *h, struct block *b, struct stream *on, uin
 	heap_unlock(h);
 	if (event)
 		heap_return_event(h, p, event);
+	uncancelled_end(cancel);
 }
 
 static struct pending *new_pending_block_locked(trz_heap *h, struct block *b)

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "lock.h"
-#include "rig.h"
+#include "overlay.h"
 
 struct calls {
 	struct rig *rig;
@@ -136,12 +136,160 @@ static void test_a_callback_for_failures_ends(void **state)
 	rig_close(&r);
 }
 
+static trz_pool *pool;
+
+/* In a diversion: an allocation in progress holds a reference to the pool, and its stream's entry. */
+static void allocate_in_a_pool(struct rig *r)
+{
+	trz_stream stream = rig_stream(r);
+	assert_ok(trz_pool_begin(r->heap, pool, NULL, NULL));
+	void *p = rig_alloc(r, MIB(400), stream);
+	assert_ok(trz_pool_end(r->heap, pool));
+	assert_ok(trz_free(r->heap, p));
+	assert_ok(trz_stream_retire(r->heap, stream));
+	assert_ok(sim_stream_destroy(r->s, r->c, stream));
+}
+
+static void expect_one_reference(struct rig *r)
+{
+	trz_pool_info info;
+	assert_ok(trz_pool_query(r->heap, pool, &info));
+	assert_int_equal(info.references, 1);
+}
+
+static uint64_t number_the_stack(void *user)
+{
+	pthread_testcancel();
+	return ++*(unsigned *)user;
+}
+
+static size_t tell_the_stack(void *user, uint64_t id, trz_frame *frames, size_t capacity)
+{
+	(void)user, (void)id, (void)frames, (void)capacity;
+	pthread_testcancel();
+	return 0;
+}
+
+static void warn(void *user, const trz_warning_info *info)
+{
+	(void)info;
+	++*(unsigned *)user;
+	pthread_testcancel();
+}
+
+static void test_callbacks_in_an_allocation_end(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	unsigned stacks = 0, warnings = 0;
+	assert_ok(trz_pool_create(r.heap, &pool));
+	assert_ok(trz_set_site_callback(r.heap, number_the_stack, tell_the_stack, &stacks));
+	is_not_cancelled(&r, allocate_in_a_pool);
+	assert_true(stacks > 0);
+	expect_one_reference(&r);
+	assert_ok(trz_set_site_callback(r.heap, NULL, NULL, NULL));
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	rig_alloc(&r, MIB(560), NULL);
+	assert_ok(trz_set_warning_callback(r.heap, warn, &warnings));
+	is_not_cancelled(&r, allocate_in_a_pool);
+	assert_true(warnings > 0);
+	expect_one_reference(&r);
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_close(&r);
+}
+
+static void see_block(void *user, const trz_block_info *block)
+{
+	(void)block;
+	++*(unsigned *)user;
+	pthread_testcancel();
+}
+
+static void walk(struct rig *r)
+{
+	unsigned blocks = 0;
+	const trz_visitor visitor = {.block = see_block, .user = &blocks};
+	assert_ok(trz_walk(r->heap, &visitor));
+	assert_true(blocks > 0);
+}
+
+static void test_a_walk_ends(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	rig_alloc(&r, MIB(4), NULL);
+	uint64_t before = rig_stat(&r, "metadata_bytes");
+	is_not_cancelled(&r, walk);
+	assert_int_equal(rig_stat(&r, "metadata_bytes"), before);
+	rig_close(&r);
+}
+
+/* A driver whose calls about streams and events are cancellation points. */
+static struct overlay waiting;
+static void *block;
+
+static trz_status waiting_capture(void *self, trz_context context, trz_stream stream, trz_capture_status *status,
+                                  uint64_t *id)
+{
+	pthread_testcancel();
+	return waiting.rig.d->stream_capture(self, context, stream, status, id);
+}
+
+static trz_status waiting_create(void *self, trz_context context, trz_event *event)
+{
+	pthread_testcancel();
+	return waiting.rig.d->event_create(self, context, event);
+}
+
+static trz_status waiting_record(void *self, trz_context context, trz_event event, trz_stream stream)
+{
+	pthread_testcancel();
+	return waiting.rig.d->event_record(self, context, event, stream);
+}
+
+static void free_block(struct rig *r)
+{
+	assert_ok(trz_free(r->heap, block));
+}
+
+static void grow_block(struct rig *r)
+{
+	assert_ok(trz_grow(r->heap, block, MIB(4)));
+}
+
+/* While a free records its event, or a growth asks about the stream, retiring the stream waits. */
+static void test_what_counts_as_a_recorder_ends(void **state)
+{
+	(void)state;
+	overlay_machine(&waiting, GIB(1));
+	waiting.table.stream_capture = waiting_capture;
+	waiting.table.event_create = waiting_create;
+	waiting.table.event_record = waiting_record;
+	overlay_open_heap(&waiting, "event_bytes:0");
+	struct rig *r = &waiting.rig;
+	trz_stream a = rig_stream(r), b = rig_stream(r);
+	rig_free(r, rig_alloc(r, MIB(2), b));
+	block = rig_alloc(r, MIB(3), a);
+	is_not_cancelled(r, grow_block);
+	is_not_cancelled(r, free_block);
+	assert_int_equal(rig_stat(r, "idle_bytes.current"), 0);
+	block = rig_alloc(r, MIB(3), a);
+	assert_ok(trz_record_stream(r->heap, block, b));
+	is_not_cancelled(r, free_block);
+	assert_ok(trz_stream_retire(r->heap, a));
+	assert_ok(trz_stream_retire(r->heap, b));
+	rig_close(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_calls_return),
 		cmocka_unit_test(test_notices_end),
 		cmocka_unit_test(test_a_callback_for_failures_ends),
+		cmocka_unit_test(test_callbacks_in_an_allocation_end),
+		cmocka_unit_test(test_a_walk_ends),
+		cmocka_unit_test(test_what_counts_as_a_recorder_ends),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
