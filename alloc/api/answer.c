@@ -19,17 +19,38 @@
 
 enum { STACK_BYTES = 512 << 10, WAIT_S = 2, PAUSE_NS = 100000000, TEXT_BYTES = 64 << 10 };
 
-/* Descriptors are -1 until they are open. Guarded by `lock`, except what the thread and the handler read, which is set
- * before either runs. */
+/* A descriptor, -1 until it is open, and what it leads to: a program that closes descriptors it has not opened may get
+ * the same number for a file of its own. */
+struct descriptor {
+	int number;
+	dev_t device;
+	ino_t file;
+};
+
+/* Guarded by `lock`, except what the thread and the handler read, which is set before either runs. */
 static struct {
 	pthread_mutex_t lock;
 	bool running;
 	volatile pid_t process;      /* the process that has the thread: a forked child has none */
-	int wake[2], listener;
-	dev_t pipe_device;           /* identify `wake`: a program that closes descriptors it has not opened may get the */
-	ino_t pipe_file;             /* same numbers for files of its own */
+	struct descriptor wake[2], listener;
 	uint64_t signals;            /* the signals that are handled, as bits */
-} answer = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = {-1, -1}, .listener = -1};
+} answer = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = {{.number = -1}, {.number = -1}}, .listener = {.number = -1}};
+
+/* Notes what a new descriptor leads to; false: it is none. */
+static bool keep(struct descriptor *d, int number)
+{
+	struct stat now = {0};
+	bool open = number >= 0 && fstat(number, &now) == 0;
+	*d = (struct descriptor){number, now.st_dev, now.st_ino};
+	return open;
+}
+
+/* Whether it still leads there. Signal handlers may call this. */
+static bool is_own(const struct descriptor *d)
+{
+	struct stat now;
+	return d->number >= 0 && fstat(d->number, &now) == 0 && now.st_dev == d->device && now.st_ino == d->file;
+}
 
 /* ---- what is said ---- */
 
@@ -166,13 +187,6 @@ static void serve_one(int from)
 	close(from);
 }
 
-/* Whether a descriptor is still the pipe: programs that go into the background close all descriptors. */
-static bool is_own_pipe(int descriptor)
-{
-	struct stat now;
-	return fstat(descriptor, &now) == 0 && now.st_dev == answer.pipe_device && now.st_ino == answer.pipe_file;
-}
-
 static void serve_next(int listener)
 {
 	int from = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
@@ -185,17 +199,17 @@ static void serve_next(int listener)
 /* The thread. It ends if the program has closed the pipe: no request can reach it any more. */
 static void *run(void *unused)
 {
-	struct pollfd on[2] = {{answer.wake[0], POLLIN, 0}, {answer.listener, POLLIN, 0}};
+	struct pollfd on[2] = {{answer.wake[0].number, POLLIN, 0}, {answer.listener.number, POLLIN, 0}};
 	char signals[64];
 	(void)unused;
 	for (;;) {
 		if (poll(on, 2, -1) < 0)
 			continue;
-		if (!is_own_pipe(on[0].fd))
+		if (!is_own(&answer.wake[0]))
 			return NULL;
 		if (on[0].revents && read(on[0].fd, signals, sizeof signals) > 0)
 			speak(STDERR_FILENO, ANSWER_TEXT, ANSWER_ANY_DEVICE);
-		if (on[1].revents & POLLIN)
+		if (on[1].revents & POLLIN && is_own(&answer.listener))
 			serve_next(on[1].fd);
 		else if (on[1].revents)
 			on[1].fd = -1;  /* closed: only signals are answered from now on */
@@ -207,8 +221,8 @@ static void handle(int signal)
 {
 	int error = errno;
 	(void)signal;
-	if (answer.process == getpid() && is_own_pipe(answer.wake[1])) {
-		ssize_t ignored = write(answer.wake[1], "", 1);
+	if (answer.process == getpid() && is_own(&answer.wake[1])) {
+		ssize_t ignored = write(answer.wake[1].number, "", 1);
 		(void)ignored;
 	}
 	errno = error;
@@ -218,11 +232,11 @@ static void handle(int signal)
 
 static void close_all(void)
 {
-	int *const all[] = {&answer.wake[0], &answer.wake[1], &answer.listener};
+	struct descriptor *const all[] = {&answer.wake[0], &answer.wake[1], &answer.listener};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-		if (*all[i] >= 0)
-			close(*all[i]);
-		*all[i] = -1;
+		if (is_own(all[i]))
+			close(all[i]->number);
+		all[i]->number = -1;
 	}
 }
 
@@ -244,19 +258,15 @@ static bool open_socket(void)
 {
 	struct sockaddr_un address;
 	socklen_t length = answer_address((int)getpid(), &address);
-	answer.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	return answer.listener >= 0 && bind(answer.listener, (struct sockaddr *)&address, length) == 0 &&
-	       listen(answer.listener, 4) == 0;
+	int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	return keep(&answer.listener, s) && bind(s, (struct sockaddr *)&address, length) == 0 && listen(s, 4) == 0;
 }
 
 static bool open_pipe(void)
 {
-	struct stat now;
-	if (pipe2(answer.wake, O_CLOEXEC | O_NONBLOCK) != 0 || fstat(answer.wake[0], &now) != 0)
-		return false;
-	answer.pipe_device = now.st_dev;
-	answer.pipe_file = now.st_ino;
-	return true;
+	int ends[2];
+	return pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0 && keep(&answer.wake[0], ends[0]) &&
+	       keep(&answer.wake[1], ends[1]);
 }
 
 /* The thread blocks all signals, so it takes none of the program's. */

@@ -241,6 +241,35 @@ static void test_a_thread_without_its_descriptors_ends(void **state)
 	assert_int_equal(status, 0);
 }
 
+/* Nor does the program's next child lose the files that have got their numbers since. */
+static void test_a_child_keeps_the_programs_files(void **state)
+{
+	(void)state;
+	int status;
+#ifdef __SANITIZE_THREAD__
+	skip();
+#endif
+	pid_t child = fork();
+	if (child == 0) {
+		enum { FILES = 40 };
+		int files[FILES], lost = 0;
+		struct rig r = rig_open(GIB(1), "answer:on,report_signal:12");
+		for (int i = 3; i < 256; i++)
+			close(i);
+		for (int i = 0; i < FILES; i++)
+			files[i] = open("/dev/null", O_RDONLY);
+		pid_t grandchild = fork();
+		for (int i = 0; i < FILES && grandchild == 0; i++)
+			lost += fcntl(files[i], F_GETFD) < 0;
+		if (grandchild == 0)
+			_exit(lost);
+		rig_close(&r);
+		_exit(waitpid(grandchild, &status, 0) == grandchild && status == 0 ? 0 : 1);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
 /* The parent's thread answers for the parent alone. */
 static void test_a_child_does_not_answer(void **state)
 {
@@ -269,6 +298,7 @@ int main(void)
 		cmocka_unit_test(test_a_report_holds_up_no_other_heap),
 		cmocka_unit_test(test_a_report_that_nobody_reads),
 		cmocka_unit_test(test_a_thread_without_its_descriptors_ends),
+		cmocka_unit_test(test_a_child_keeps_the_programs_files),
 		cmocka_unit_test(test_a_child_does_not_answer),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
