@@ -39,7 +39,7 @@ struct candidate {
 	uint32_t found;              /* its number in the order of the search */
 };
 
-enum { STEPS_THRESHOLDS = 3, STEPS_FINDINGS = 8 };
+enum { STEPS_THRESHOLDS = 3 };
 
 /* The program's steps (observe/steps.h). */
 struct steps {
@@ -56,8 +56,7 @@ struct steps {
 	trz_warning_callback *callback;
 	void *user;
 	bool given[STEPS_THRESHOLDS];    /* the threshold's warning was given, and the share has not fallen since */
-	uint32_t named[STEPS_FINDINGS];  /* sites that a warning has named; 0 is one, too */
-	size_t named_count;
+	uint64_t named[SITES_MAX / 64];  /* a bit for each site that a warning has named; 0 is one, too */
 };
 
 /* Whether views repeat (supply/policy.c). */

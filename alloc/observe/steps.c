@@ -4,6 +4,8 @@
  */
 #include "observe/steps.h"
 
+#include <string.h>
+
 #include "call_site.h"
 #include "heap/ledger.h"
 #include "observe/frames.h"
@@ -17,6 +19,7 @@ enum {
 	KEPT_LEAST = 4,            /* steps of a loop that keeps what it makes, before it is judged */
 	LEVELS = 32,               /* of a stack that are looked at; the outer ones of a longer stack are not known */
 	FILL_UNIT = 1 << 16,       /* bytes: fills are kept in multiples of it */
+	STEPS_FINDINGS = 8,        /* sites that are found to grow, at most */
 	LEAST_SHARE = 100          /* if less than this part of what could be reserved is, fragmentation is no concern */
 };
 
@@ -275,14 +278,18 @@ static void check_thresholds(trz_heap *h, uint64_t most, bool busy, struct warni
 	}
 }
 
+/* Notes that a warning names a site; true: one has before. */
 static bool is_known(struct steps *s, uint32_t site)
 {
-	for (size_t i = 0; i < s->named_count; i++)
-		if (s->named[i] == site)
-			return true;
-	s->named[s->named_count % STEPS_FINDINGS] = site;
-	s->named_count += s->named_count < STEPS_FINDINGS;
-	return false;
+	uint64_t bit = (uint64_t)1 << site % 64;
+	bool known = s->named[site / 64] & bit;
+	s->named[site / 64] |= bit;
+	return known;
+}
+
+static void forget_named(struct steps *s)
+{
+	memset(s->named, 0, sizeof s->named);
 }
 
 static void check_growth(trz_heap *h, struct warnings *w)
@@ -314,7 +321,7 @@ void steps_set_callback(trz_heap *h, trz_warning_callback *callback, void *user)
 	pthread_mutex_lock(&s->lock);
 	s->callback = callback;
 	s->user = user;
-	s->named_count = 0;
+	forget_named(s);
 	for (size_t i = 0; i < STEPS_THRESHOLDS; i++)
 		s->given[i] = false;
 	atomic_store_explicit(&s->watched, callback != NULL, memory_order_relaxed);
@@ -340,7 +347,7 @@ static bool begin_step(trz_heap *h, bool told)
 	struct steps *s = &h->steps;
 	if (told && !s->told && s->leaks) {
 		leaks_start(s->leaks);
-		s->named_count = 0;
+		forget_named(s);
 	}
 	s->told |= told;
 	return (told || !s->told) && prepare(s, &h->meta);

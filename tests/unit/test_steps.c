@@ -82,6 +82,45 @@ static void test_a_leak_is_named_with_its_tag_and_site(void **state)
 	rig_close(&r);
 }
 
+static uint64_t stack_of_leak(void *number)
+{
+	return *(uint64_t *)number;
+}
+
+/* A step in which the sites from `first` up to `last` leak. */
+static void leak_at(struct rig *r, uint64_t *site, uint64_t first, uint64_t last, void **kept)
+{
+	size_t count = 0;
+	for (*site = first; *site <= last; ++*site)
+		kept[count++] = rig_alloc(r, MIB(2), NULL);
+	*site = 100;
+	rig_free(r, rig_alloc(r, MIB(64), NULL));
+	assert_ok(trz_step(r->heap));
+}
+
+/* A program may fix, or end, more leaks than the heap remembers at a time. */
+static void test_each_of_many_leaks_is_named_once(void **state)
+{
+	(void)state;
+	enum { STEPS = 201, AT_ONCE = 8, THEN = 3 };
+	struct rig r = rig_open(GIB(8), NULL);
+	struct seen seen = {.heap = r.heap};
+	uint64_t site = 100;
+	static void *kept[STEPS][AT_ONCE], *then[STEPS][THEN];
+	assert_ok(trz_set_site_callback(r.heap, stack_of_leak, NULL, &site));
+	assert_ok(trz_set_warning_callback(r.heap, note, &seen));
+	for (int i = 0; i < STEPS; i++)
+		leak_at(&r, &site, 1, AT_ONCE, kept[i]);
+	assert_int_equal(times(&seen, TRZ_WARNING_GROWTH), AT_ONCE);
+	for (int i = 0; i < STEPS; i++)
+		for (int k = 0; k < AT_ONCE; k++)
+			rig_free(&r, kept[i][k]);
+	for (int i = 0; i < STEPS; i++)
+		leak_at(&r, &site, AT_ONCE + 1, AT_ONCE + THEN, then[i]);
+	assert_int_equal(times(&seen, TRZ_WARNING_GROWTH), AT_ONCE + THEN);
+	rig_close(&r);
+}
+
 /* 8 GiB, 1 for weights and a quarter for activations: 5 MiB a step last for 1,382 steps. */
 static void test_the_forecast_holds(void **state)
 {
@@ -280,6 +319,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_leak_is_named_with_its_tag_and_site),
+		cmocka_unit_test(test_each_of_many_leaks_is_named_once),
 		cmocka_unit_test(test_the_forecast_holds),
 		cmocka_unit_test(test_a_program_that_repeats_does_not_grow),
 		cmocka_unit_test(test_nine_tenths_of_the_limit_are_worth_a_warning),
