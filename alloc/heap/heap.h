@@ -201,6 +201,7 @@ struct trz_heap {
 	                                      * last refused a granule; 0: less than a granule */
 	uint64_t moved_bytes;                /* bytes mapped at other places so far, ... */
 	uint64_t moved_for_ended;            /* ... and those of them for pools that have ended */
+	uint64_t peak_before;                /* the highest peak of allocated bytes that the program has reset */
 	struct views_record views;
 	uint64_t flip_runs;                  /* runs that searches for flips have scanned */
 	trz_capture_mode growth_mode;        /* the capture mode that the lock's holder came with */

@@ -217,8 +217,10 @@ void heap_take_beyond_limit_locked(trz_heap *h, struct stream *s, const uint64_t
 
 void heap_reset_peaks_locked(trz_heap *h)
 {
+	HEAP_GROWTH_LOCKED(h);
 	HEAP_LOCKED(h);
 	heap_call_all_in_locked(h);
+	h->peak_before = max_u64(h->peak_before, counter_get(&h->counters.allocated_bytes.peak[ALL]));
 	counters_reset_peaks(&h->counters);  /* to what blocks hold */
 	sites_reset_peaks(&h->sites);
 	heap_raise_peaks_locked(h);

@@ -60,7 +60,7 @@ uint64_t heap_given_out(const trz_heap *h, enum measure m);
 /* Raises limits and peaks, since blocks exceed their limit or more is pending. */
 void heap_raise_peaks_locked(trz_heap *h);
 
-/* Every peak becomes what is held now. */
+/* Every peak becomes what is held now. Growth lock held, too. */
 void heap_reset_peaks_locked(trz_heap *h);
 
 /* The counters with the streams' own counts added; takes no lock. */

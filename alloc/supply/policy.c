@@ -98,11 +98,16 @@ static double grown_slack(const trz_heap *h, double peak)
 	return least_slack(h) + earned;
 }
 
+/* The peak of allocated bytes since the heap was opened: a program that resets its statistics gets the same memory. */
+static uint64_t peak_of(const trz_heap *h)
+{
+	return max_u64(h->peak_before, counter_get(&h->counters.allocated_bytes.peak[2]));
+}
+
 /* The peak, once callers hold `need` more. */
 static double peak_with(const trz_heap *h, uint64_t need)
 {
-	uint64_t held = heap_held(h, ALLOCATED_BYTES) + need;
-	return (double)max_u64(counter_get(&h->counters.allocated_bytes.peak[2]), held);
+	return (double)max_u64(peak_of(h), heap_held(h, ALLOCATED_BYTES) + need);
 }
 
 static bool is_within(const trz_heap *h, uint64_t bytes, double peak, double per_mille)
@@ -134,7 +139,7 @@ bool policy_bargains(const trz_heap *h, const struct demand *d)
 bool policy_peaks_are_apart(const trz_heap *h, const struct lane *l)
 {
 	HEAP_GROWTH_LOCKED(h);
-	uint64_t peak = counter_get(&h->counters.allocated_bytes.peak[2]), sum = 0;
+	uint64_t peak = peak_of(h), sum = 0;
 	for (const struct lane *of = h->streams.lanes.first; of; of = of->next)
 		if (of->pool == l->pool && !atomic_load_explicit(&of->stream->retired, memory_order_relaxed))
 			sum += of->held_peak;
@@ -181,7 +186,7 @@ bool policy_views(const trz_heap *h, const struct demand *d)
 	bool late = d->lane->stream->late;
 	if (!is_large(h, d) || d->lane->pool || unused > (late ? VIEW_SPARE_LATE : VIEW_SPARE) * d->bytes)
 		return false;
-	double peak = (double)counter_get(&h->counters.allocated_bytes.peak[2]);
+	double peak = (double)peak_of(h);
 	bool known = is_known_size(h, d->bytes), paid = (double)h->views.debt <= VIEW_TURNS * peak;
 	return is_warm(h, peak) && (paid ? known || late : known && counts_anew(h, peak));
 }
@@ -189,7 +194,7 @@ bool policy_views(const trz_heap *h, const struct demand *d)
 static void owe(trz_heap *h, uint64_t bytes)
 {
 	struct views_record *v = &h->views;
-	uint64_t peak = counter_get(&h->counters.allocated_bytes.peak[2]);
+	uint64_t peak = peak_of(h);
 	if (counts_anew(h, (double)peak)) {
 		v->peak = peak;
 		v->debt = 0;

@@ -120,6 +120,37 @@ static void test_segments_at_odd_addresses(void **state)
 	rig_close(&o.rig);
 }
 
+/* Steps that allocate more and more, on two streams, and free all of it; how many tiles are mapped. */
+static uint64_t maps_of_steps(bool resets)
+{
+	struct rig r = rig_open(GIB(8), NULL);
+	trz_stream streams[] = {rig_stream(&r), rig_stream(&r)};
+	uint64_t random = 5;
+	for (int i = 0; i < 20; i++)
+		rig_alloc(&r, MIB(10) + prng_below(&random, MIB(40)), streams[0]);
+	for (int step = 0; step < 60; step++) {
+		void *held[80];
+		size_t count = 40 + prng_below(&random, 40);
+		if (resets)
+			assert_ok(trz_reset_peaks(r.heap));
+		for (size_t i = 0; i < count; i++)
+			held[i] = rig_alloc(&r, MIB(2) + prng_below(&random, MIB(60)), streams[i % 5 == 4]);
+		while (count)
+			rig_free(&r, held[--count]);
+		rig_sync(&r);
+	}
+	uint64_t maps = sim_calls(r.s, SIM_SLOT_map);
+	rig_close(&r);
+	return maps;
+}
+
+/* Training loops reset them at each step. */
+static void test_resetting_the_peaks_changes_nothing_else(void **state)
+{
+	(void)state;
+	assert_int_equal(maps_of_steps(true), maps_of_steps(false));
+}
+
 enum { PIECES = 16 };
 
 static int by_address(const void *a, const void *b)
@@ -354,6 +385,7 @@ int main(void)
 		cmocka_unit_test(test_a_small_heap_has_small_tiles),
 		cmocka_unit_test(test_a_small_heap_grows_by_what_stays),
 		cmocka_unit_test(test_holes_are_not_broken_up_for_little),
+		cmocka_unit_test(test_resetting_the_peaks_changes_nothing_else),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
