@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pages of a run: one of each snapshot that its processes have left in a folder (python/terrazzo/pages.py). A file's
- * name begins with its process's rank.
+ * Pages of a run: one of each snapshot that its processes have left in a folder (python/terrazzo/pages.py,
+ * plug/native/preload_pages.c). A file's name begins with its process's rank.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -85,8 +85,8 @@ trz_status report_pages(const char *folder, char **command, const char *output)
 	if (count < 0)
 		return trz_fail(TRZ_ERROR_IO, "%s: cannot be read: %s", folder, strerror(errno));
 	if (count == 0)
-		status = trz_fail(TRZ_ERROR_NOT_FOUND, "%s: there is no page: no process of the command used PyTorch's GPU "
-		                  "memory, or all were killed", output);
+		status = trz_fail(TRZ_ERROR_NOT_FOUND, "%s: there is no page: no process of the command used GPU memory "
+		                  "of PyTorch's or terrazzo's, or all were killed", output);
 	bool ranks = have_ranks(files, count);
 	for (int i = 0; i < count; i++) {
 		if (count > 1)

@@ -36,7 +36,7 @@ NAMED_FOLDERS = LIBRARY_FOLDERS | {"sim", "trace", "cli", "bench"}
 OWNED_CALLS = {
     "malloc calloc realloc aligned_alloc posix_memalign free strdup strndup": {"meta.c", "api.c", "native_stack.c"},
     "mmap munmap": {"meta.c", "native_stack.c", "file_symbol.c"},
-    "getenv secure_getenv": {"config.c"},
+    "getenv secure_getenv": {"config.c", "rank.h"},
     "printf fprintf vfprintf dprintf puts fputs putchar perror": set(),
     "abort exit _exit": {"assert.c", "assert.h"},
     "clock_gettime gettimeofday time": {"history.c", "ticks.c"},

@@ -246,15 +246,6 @@ const char *config_injection_path(void)
 	return path && *path ? path : NULL;
 }
 
-const char *config_rank(void)
-{
-	static const char *const names[] = {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"};
-	const char *rank = NULL;
-	for (size_t i = 0; i < sizeof names / sizeof *names && !rank; i++)
-		rank = getenv(names[i]);
-	return rank ? rank : "";
-}
-
 trz_status trz_config_check(const char *text)
 {
 	struct config c;

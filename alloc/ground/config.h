@@ -32,7 +32,4 @@ trz_status config_load(struct config *c, const char *text);
 /* The path of the tool that NVTX calls go to, from the environment; NULL: none. */
 const char *config_injection_path(void);
 
-/* The process's rank, as its launcher has put it into the environment; "": no launcher has. */
-const char *config_rank(void);
-
 #endif

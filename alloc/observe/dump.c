@@ -11,6 +11,7 @@
 #include "error.h"
 #include "observe/frames.h"
 #include "observe/inspect.h"
+#include "rank.h"
 #include "snapshot_file.h"
 
 enum { DUMPS_MOST = 64, RESERVE_BYTES = 1 << 20, RESERVE_EVENTS = 4096 };
@@ -41,7 +42,7 @@ trz_status dump_open(trz_heap *h)
 	h->dumps = meta_alloc(&h->meta, sizeof *h->dumps);
 	if (!h->dumps)
 		return meta_exhausted();
-	const char *rank = config_rank();
+	const char *rank = rank_text();
 	if (strlen(rank) < sizeof h->dumps->rank)
 		strcpy(h->dumps->rank, rank);
 	memset(h->dumps->reserve, 1, sizeof h->dumps->reserve);  /* the host gives the pages now */

@@ -18,6 +18,7 @@
 #include "oom_report.h"
 #include "observe/holders.h"
 #include "observe/steps.h"
+#include "rank.h"
 #include "supply/oom.h"
 
 enum { PRINTS_MOST = 16, TEXT_BYTES = 24 << 10, SITES_AT_ONCE = 64, SITES_JUDGED = 256 };
@@ -59,7 +60,7 @@ trz_status postmortem_open(trz_heap *h)
 	h->reporter = meta_alloc(&h->meta, sizeof *h->reporter);
 	if (!h->reporter)
 		return meta_exhausted();
-	const char *rank = config_rank();
+	const char *rank = rank_text();
 	h->reporter->rank = *rank ? atoi(rank) : -1;
 	memset(h->reporter->text, 1, sizeof h->reporter->text);  /* the host gives the pages of both now */
 	memset(h->reporter->holders, 1, sizeof h->reporter->holders);

@@ -79,6 +79,9 @@ const trz_driver *native_table(void);
 /* Asked before the first heap is opened, if it is not NULL; false: the driver is to serve all. */
 extern bool (*native_may_open)(void);
 
+/* Options of the heaps, before those of TERRAZZO_CONF; NULL: none. */
+extern const char *native_config;
+
 /* Called with each heap that has been opened, without a lock, if it is not NULL. */
 extern void (*native_on_open)(struct native_heap *heap);
 

@@ -26,6 +26,7 @@ static trz_driver table;          /* the heaps' */
 static _Thread_local bool waited; /* the thread has made a host stream wait */
 
 bool (*native_may_open)(void);
+const char *native_config;
 void (*native_on_open)(struct native_heap *heap);
 
 static unsigned used_places(void)
@@ -173,7 +174,8 @@ static bool open_heap(struct native_heap *h, void *context)
 	if (!make_table() || native_driver.cuCtxGetDevice(&device) != TRZ_CUDA_SUCCESS ||
 	    cuda->capture_mode(cuda->self, &mode) != TRZ_OK)
 		return false;
-	const trz_open_params params = {.device = device, .context = context, .driver = &table};
+	const trz_open_params params = {.device = device, .context = context, .config = native_config,
+	                                .driver = &table};
 	h->device = device;
 	h->primary = is_primary(device, context);
 	native_driver.cuDeviceGetDefaultMemPool(&h->pool, device);

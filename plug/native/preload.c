@@ -78,6 +78,7 @@ static bool may_open(void)
 	if (exporter)
 		atomic_store(&native_options.classic, true);
 	pthread_atfork(NULL, NULL, note_fork);
+	native_config = preload_pages();
 	atomic_store(&event_order_reporting, true);
 	return true;
 }

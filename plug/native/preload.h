@@ -198,6 +198,9 @@ void preload_tell_sites(struct native_heap *heap);
 void preload_ask_python(void);
 bool preload_in_pytorch(void);
 
+/* What makes heaps leave snapshots for `terrazzo run --report`; NULL: no page is wanted. */
+const char *preload_pages(void);
+
 /* The context is about to end, and its captures with it. */
 void preload_forget_captures(const void *context);
 

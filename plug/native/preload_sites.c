@@ -36,7 +36,7 @@ void preload_ask_python(void)
 
 void preload_tell_sites(struct native_heap *h)
 {
-	sites_join(h->heap);
+	sites_join(h->heap, native_config != NULL);
 }
 
 static void join(struct native_heap *h, void *unused)

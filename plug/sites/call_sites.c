@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #define NATIVE ((uint64_t)1 << 62)
 
@@ -29,11 +30,21 @@ static uint64_t number_of(void *user)
 	return trz_native_frames(NULL) | NATIVE;
 }
 
+/* The allocator, and the shim that PyTorch calls it through. */
+static bool is_own(const trz_frame *f)
+{
+	return f->filename && (strstr(f->filename, "/libterrazzo") || strstr(f->filename, "/terrazzo/shim-"));
+}
+
 static size_t text_of(void *user, uint64_t id, trz_frame *frames, size_t capacity)
 {
 	if (!(id & NATIVE))
 		return atomic_load_explicit(&python_text, memory_order_relaxed)(user, id, frames, capacity);
-	return trz_native_frame_text(NULL, id & ~NATIVE, frames, capacity);
+	size_t count = trz_native_frame_text(NULL, id & ~NATIVE, frames, capacity), own = 0;
+	while (own < count && is_own(&frames[own]))
+		own++;
+	memmove(frames, frames + own, (count - own) * sizeof *frames);
+	return count - own;
 }
 
 bool sites_set_python(trz_frame_callback *stack, trz_frame_text_callback *text)
@@ -44,10 +55,13 @@ bool sites_set_python(trz_frame_callback *stack, trz_frame_text_callback *text)
 	return !told;
 }
 
-void sites_join(trz_heap *heap)
+void sites_join(trz_heap *heap, bool history)
 {
 	if (atomic_load(&unwinder) == UNKNOWN)
 		find_unwinder();
-	if (atomic_load(&unwinder) == PRESENT || atomic_load(&python_stack))
-		trz_set_site_callback(heap, number_of, text_of, NULL);
+	if (atomic_load(&unwinder) != PRESENT && !atomic_load(&python_stack))
+		return;
+	trz_set_site_callback(heap, number_of, text_of, NULL);
+	if (history)
+		trz_set_frame_callback(heap, number_of, text_of, NULL);
 }

@@ -13,9 +13,9 @@
  * have to join: sites_join had nothing to tell them before. */
 bool sites_set_python(trz_frame_callback *stack, trz_frame_text_callback *text);
 
-/* Makes a heap count its memory by these call sites; not if there are neither Python's stacks nor libunwind, without
- * which a native stack takes microseconds. Call it for a process's first heap without a lock: it asks the dynamic
- * linker. */
-void sites_join(trz_heap *heap);
+/* Makes a heap count its memory by these call sites, with `history` also keep them in its history; not if there are
+ * neither Python's stacks nor libunwind, without which a native stack takes microseconds. Call it for a process's first
+ * heap without a lock: it asks the dynamic linker. */
+void sites_join(trz_heap *heap, bool history);
 
 #endif

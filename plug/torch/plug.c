@@ -90,7 +90,7 @@ void trz_torch_set_sites(trz_frame_callback *stack, trz_frame_text_callback *tex
 	pthread_mutex_lock(&lock);
 	for (int device = 0; device < TRZ_TORCH_DEVICES; device++)
 		if (heap_of(device))
-			sites_join(heap_of(device));
+			sites_join(heap_of(device), false);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -122,7 +122,7 @@ static trz_status open_heap_locked(int device)
 		atomic_store(&begun, !first);
 		return status;
 	}
-	sites_join(heap);
+	sites_join(heap, false);
 	if (on_open)
 		on_open(device, heap);
 	atomic_store_explicit(&heaps[device], heap, memory_order_release);
