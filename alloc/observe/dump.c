@@ -26,6 +26,7 @@ struct dump {
 struct dumps {
 	atomic_bool busy;
 	bool ended;                /* the snapshot at the end has been tried */
+	bool told;                 /* the user knows that a failure's snapshot could not be written */
 	unsigned number;           /* failures so far that asked for a file */
 	unsigned kept_count;
 	struct dump kept[DUMPS_MOST];
@@ -185,6 +186,10 @@ trz_status dump_failure(trz_heap *h, trz_status failure, snapshot_report *report
 	} else {
 		snprintf(reason, sizeof reason, "%s", trz_last_error());
 		failure = trz_fail(failure, "%s; no snapshot: %s", text, reason);
+		/* A program of CUDA sees a number alone. */
+		if (!h->dumps->told)
+			trz_tell("oom_snapshot: %s", reason);
+		h->dumps->told = true;
 	}
 	atomic_store(&h->dumps->busy, false);
 	uncancelled_end(cancel);

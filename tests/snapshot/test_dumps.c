@@ -441,24 +441,52 @@ static void test_a_heap_leaves_a_snapshot_when_it_closes(void **state)
 	json_decref(json);
 }
 
+static int kept_stderr, told_by[2];
+
+static void listen_to_stderr(void)
+{
+	kept_stderr = dup(STDERR_FILENO);
+	assert_int_equal(pipe(told_by), 0);
+	dup2(told_by[1], STDERR_FILENO);
+}
+
+static void assert_told(const char *begin, const char *path)
+{
+	char told[4096] = {0};
+	dup2(kept_stderr, STDERR_FILENO);
+	assert_true(read(told_by[0], told, sizeof told - 1) > 0);
+	const char *found = strstr(told, begin);
+	assert_non_null(found);
+	assert_null(strstr(found + 1, begin));
+	assert_text(found, path);
+	close(kept_stderr);
+	close(told_by[0]);
+	close(told_by[1]);
+}
+
+/* A program of CUDA does not see the error's text, and hears it once. */
+static void test_a_snapshot_of_a_failure_that_cannot_be_written(void **state)
+{
+	(void)state;
+	struct rig r = open_with("/nowhere/%d.json", ",oom_report:off");
+	listen_to_stderr();
+	fails(&r);
+	fails(&r);
+	assert_told("terrazzo: oom_snapshot: ", "nowhere/0.json");
+	assert_text(trz_last_error(), "no snapshot: ");
+	rig_close(&r);
+}
+
 /* Nobody else would tell: closing has succeeded. */
 static void test_a_snapshot_at_the_end_that_cannot_be_written(void **state)
 {
 	(void)state;
-	char conf[128], told[1024] = {0};
-	int both[2], kept = dup(STDERR_FILENO);
-	assert_int_equal(pipe(both), 0);
+	char conf[128];
 	snprintf(conf, sizeof conf, "exit_snapshot:%s/nowhere/%%d.json", folder);
 	struct rig r = rig_open(MIB(64), conf);
-	dup2(both[1], STDERR_FILENO);
+	listen_to_stderr();
 	rig_close(&r);
-	dup2(kept, STDERR_FILENO);
-	assert_true(read(both[0], told, sizeof told - 1) > 0);
-	assert_ptr_equal(strstr(told, "terrazzo: exit_snapshot: "), told);
-	assert_text(told, "nowhere/0.json");
-	close(kept);
-	close(both[0]);
-	close(both[1]);
+	assert_told("terrazzo: exit_snapshot: ", "nowhere/0.json");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
@@ -480,6 +508,7 @@ int main(void)
 		TEST(test_two_threads_fail_at_once),
 		TEST(test_a_failure_inside_a_snapshot),
 		TEST(test_a_heap_leaves_a_snapshot_when_it_closes),
+		TEST(test_a_snapshot_of_a_failure_that_cannot_be_written),
 		TEST(test_a_snapshot_at_the_end_that_cannot_be_written),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
