@@ -82,6 +82,8 @@ static void parse_lag(struct argp_state *state, struct replay_params *p, char *t
 {
 	char *most = strchr(text, '-');
 	bool varies = most && most > text;
+	if (varies && !most[1])
+		argp_error(state, "--lag: '%s': the second number is missing", text);
 	if (varies)
 		*most++ = '\0';
 	p->lag = option_number(state, "lag", text, 0, UINT32_MAX);

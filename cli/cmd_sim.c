@@ -4,6 +4,7 @@
  */
 #include <argp.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "cli.h"
 #include "error.h"
 #include "program.h"
+#include "replay.h"
 #include "sim.h"
 #include "sim_profile.h"
 
@@ -168,6 +170,8 @@ static error_t parse_setup(int key, char *arg, struct argp_state *state)
 	struct sim_command *c = state->input;
 	switch (key) {
 	case OPTION_SETUP:
+		if (!*arg)
+			argp_error(state, "--setup: a folder needs a name");
 		c->setup = arg;
 		return 0;
 	case OPTION_TORCH:
@@ -205,6 +209,9 @@ static void parse_ranks(struct argp_state *state, struct program_params *p, cons
 		unsigned long rank = strtoul(text, &end, 10);
 		if (*text < '0' || *text > '9' || (*end && *end != ',') || rank > 1000000 || p->rank_count == MOST_RUN)
 			argp_error(state, "--ranks: '%s' is not a list of up to %d ranks such as 0,7,63", text, MOST_RUN);
+		for (size_t i = 0; i < p->rank_count; i++)
+			if (ranks[i] == rank)
+				argp_error(state, "--ranks: rank %lu is named twice", rank);
 		ranks[p->rank_count++] = (unsigned)rank;
 		more = *end == ',';
 		text = end + 1;
@@ -278,6 +285,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		p->scalars = scalars[option_choice(state, "scalars", arg, scalars)];
 		return 0;
 	case OPTION_ENV:
+		if (!*arg)
+			argp_error(state, "--env: a folder needs a name");
 		p->env = arg;
 		return 0;
 	case OPTION_HOLDERS:
@@ -346,6 +355,20 @@ static trz_status write_json(const json_t *result, const char *file)
 	return output_json(file, result, flags);
 }
 
+/* Says that --record has written nothing, unless the command has failed, which may be why. */
+static int check_recorded(const json_t *result, const char *file, int code)
+{
+	size_t i;
+	const json_t *process, *processes = json_object_get(result, "processes");
+	json_array_foreach(processes, i, process)
+		if (json_object_get(process, "trace"))
+			return code;
+	if (code != CLI_OK)
+		return code;
+	return cli_fail(trz_fail(TRZ_ERROR_NOT_FOUND, "%s: there is no trace: no process of the command asked for device "
+	                         "memory, or none could be recorded", file));
+}
+
 static int run_command(struct sim_command *c)
 {
 	json_t *result = NULL;
@@ -366,6 +389,8 @@ static int run_command(struct sim_command *c)
 		else if (code == CLI_OK && !program_number(json_object_get(result, "fit"), "memory_bytes"))
 			code = CLI_OUT_OF_MEMORY;
 	}
+	if (c->params.record)
+		code = check_recorded(result, c->params.record, code);
 	if (c->json && (status = write_json(result, c->json)) != TRZ_OK)
 		code = cli_worse(code > CLI_VIOLATION ? CLI_FAILURE : code, cli_fail(status));
 	json_decref(result);
@@ -398,6 +423,25 @@ static trz_status check_outputs(const struct sim_command *c)
 	return status;
 }
 
+static bool is_shipped(const char *costs)
+{
+	const char *const *table = sim_cost_tables();
+	while (*table && strcmp(*table, costs) != 0)
+		table++;
+	return *table != NULL;
+}
+
+/* A cost table in a file: the command's processes read it wherever they are. */
+static trz_status check_costs(struct program_params *p)
+{
+	static char path[PATH_MAX];
+	struct replay_tile_cost cost;
+	trz_status status = p->costs ? replay_tile_cost(p->costs, MIB(2), &cost) : TRZ_OK;
+	if (status == TRZ_OK && p->costs && !is_shipped(p->costs) && realpath(p->costs, path))
+		p->costs = path;
+	return status;
+}
+
 int cli_sim(int argc, char **argv)
 {
 	static const struct argp argp = {
@@ -425,6 +469,8 @@ int cli_sim(int argc, char **argv)
 	if (c.list && !c.fit)
 		return list_devices();
 	trz_status status = check_outputs(&c);
+	if (status == TRZ_OK)
+		status = check_costs(&c.params);
 	if (status != TRZ_OK)
 		return cli_fail(status);
 	program_pass_signals_on();

@@ -113,7 +113,7 @@ int main(int argc, char **argv)
 			"  synth             make an allocation history with several streams\n"
 			"  config            list the options of TERRAZZO_CONF\n"
 			"  costs             print what making memory costs by a cost table\n"
-			"  run COMMAND       run a program with terrazzo as allocator, of PyTorch or of CUDA\n"
+			"  run COMMAND       run a program with terrazzo in place of its allocator\n"
 			"  explain FILE      say why memory ran out, from a snapshot or a log\n"
 			"  diff A B          say what grew between two snapshots\n"
 			"  report FILE       make a page of a snapshot or a trace\n"

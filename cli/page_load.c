@@ -66,7 +66,7 @@ static trz_status dump_of_trace(const struct trace *t, struct dump *d)
 	return ok ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for %zu events", t->count);
 }
 
-/* What is no snapshot may be a trace; if it is neither, the snapshot's error says more. */
+/* What is no snapshot may be a trace. If it is neither, the error is that of what it begins as. */
 trz_status page_load(const char *file, struct dump *d, const char **kind)
 {
 	char reason[ERROR_TEXT_BYTES];
@@ -76,8 +76,9 @@ trz_status page_load(const char *file, struct dump *d, const char **kind)
 	if (status != TRZ_ERROR_BAD_INPUT || strcmp(file, "-") == 0)
 		return status;
 	snprintf(reason, sizeof reason, "%s", trz_last_error());
-	if (trace_load(file, TRACE_ANY_DEVICE, &trace) != TRZ_OK)
-		return trz_fail(status, "%s", reason);
+	status = trace_load(file, TRACE_ANY_DEVICE, &trace);
+	if (status != TRZ_OK)
+		return dump_may_be(file) ? trz_fail(status, "%s", reason) : status;
 	*kind = "a trace of requests";
 	*d = (struct dump){ 0 };
 	status = dump_of_trace(&trace, d);

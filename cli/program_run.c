@@ -279,7 +279,8 @@ static _Noreturn void child(const struct program_params *p, const struct changes
 			dup2(nothing, STDERR_FILENO);
 	}
 	execvp(p->command[0], p->command);
-	dprintf(STDERR_FILENO, "terrazzo: %s: cannot be run: %s\n", p->command[0], strerror(errno));
+	dprintf(STDERR_FILENO, "terrazzo: %s: cannot be run: %s\n", *p->command[0] ? p->command[0] : "''",
+	        strerror(errno));
 	_exit(NOT_STARTED);
 }
 

@@ -12,6 +12,7 @@
 #include "bits.h"
 #include "error.h"
 #include "trace.h"
+#include "trace_format.h"
 #include "trace_json.h"
 #include "trace_map.h"
 #include "trace_pickle.h"
@@ -746,6 +747,11 @@ static trz_status read_root(struct reader *r)
 	return status;
 }
 
+static bool is_json(unsigned char first)
+{
+	return first == '{' || first == '[';
+}
+
 static trz_status read_plain(struct reader *r, struct trace_input *in)
 {
 	trz_status status = plain_init(&r->plain, true);
@@ -757,8 +763,11 @@ static trz_status read_plain(struct reader *r, struct trace_input *in)
 		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: is empty", in->name);
 	if (*in->at == PICKLE_FIRST)
 		return pickle_read(in, &r->plain);
-	if (*in->at == '{' || *in->at == '[')
+	if (is_json(*in->at))
 		return json_read(in, &r->plain);
+	if (*in->at == (unsigned char)COMPACT_MAGIC[0])
+		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: not a memory snapshot but a trace, which terrazzo replay and "
+		                "terrazzo report read", in->name);
 	return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: not a memory snapshot: neither a pickle of protocol 2 to 5 nor JSON",
 	                in->name);
 }
@@ -788,6 +797,16 @@ static trz_status read_dump(struct trace_input *in, struct dump *d)
 	if (status != TRZ_OK)
 		dump_free(d);
 	return status;
+}
+
+bool dump_may_be(const char *path)
+{
+	struct trace_input in;
+	if (input_open(&in, path) != TRZ_OK)
+		return false;
+	bool may = input_fill(&in, 1) == TRZ_OK && in.at < in.end && (*in.at == PICKLE_FIRST || is_json(*in.at));
+	input_close(&in);
+	return may;
 }
 
 trz_status dump_load(const char *path, struct dump *d)

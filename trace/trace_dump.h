@@ -170,6 +170,8 @@ struct dump {
 /* Reads a file, also one compressed with gzip, xz or zstd; "-": standard input. Errors: IO, BAD_INPUT (no snapshot, or
  * a damaged one), HOST_MEMORY; then `d` is empty. */
 trz_status dump_load(const char *path, struct dump *d);
+/* Whether a file begins as a snapshot does. */
+bool dump_may_be(const char *path);
 trz_status dump_load_memory(const char *name, const void *bytes, size_t size, struct dump *d);
 void dump_free(struct dump *d);
 

@@ -119,6 +119,10 @@ class Program(Case):
         self.assertIn("replay TRACE...", self.run_cli("--help"))
         self.assertIn("--capacity=SIZE", self.run_cli("replay", "--help"))
 
+    def test_each_command_has_one_line_in_the_help(self):
+        listed = self.run_cli("--help").split("Commands:\n")[1].split("\n\n")[0]
+        self.assertEqual([line[:2] for line in listed.splitlines()], ["  "] * 11, listed)
+
     def test_usage_errors_name_the_thing(self):
         commands = "sim, estimate, run, explain, diff, report, trace, replay, synth, config, costs"
         self.assert_fails("a command is missing: " + commands)
@@ -184,6 +188,7 @@ class Program(Case):
         self.assertEqual(said, "vmm:on\n")
         self.assert_fails("a command is missing", "run")
         self.assert_fails("nonesuch: cannot be run", "run", "nonesuch")
+        self.assert_fails("terrazzo: '': cannot be run", "run", "")
 
     @unittest.skipIf(HAS_ADDRESS_SANITIZER, "the shell cannot preload a library with AddressSanitizer")
     def test_exit_status_where_ends_of_children_are_ignored(self):
@@ -265,6 +270,7 @@ class Input(Case):
         self.assertIn("lag 5 to 90\n", self.run_cli("replay", "--lag", "5-90", path))
         self.assert_fails("--lag: 90-5: the second must be the larger", "replay", "--lag=90-5", "x")
         self.assert_fails("--lag: 'x' is not a whole number", "replay", "--lag=5-x", "x")
+        self.assert_fails("--lag: '5-': the second number is missing", "replay", "--lag=5-", "x")
 
     def test_logs_of_other_allocators(self):
         row, = self.replay_json("--lag", 2, FIXTURES / "rmm.csv")

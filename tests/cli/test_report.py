@@ -236,7 +236,18 @@ class Errors(Report):
         self.fails("cannot be opened", "nowhere", "-o", self.page)
         text = self.folder / "text"
         text.write_text("hello")
-        self.fails(str(text), text, "-o", self.page)
+        self.fails(f"{text}: not a trace", text, "-o", self.page)
+
+    def test_a_damaged_file_is_called_what_it_begins_as(self):
+        trace, snapshot = self.folder / "a.trace", self.folder / "a.json"
+        subprocess.run([CLI, "synth", "--save", trace, "--events", "100"], check=True, stdout=subprocess.DEVNULL)
+        trace.write_bytes(trace.read_bytes()[:100])
+        snapshot.write_text('{"segments": [')
+        self.fails("a.trace: byte 100: truncated", trace, "-o", self.page)
+        self.fails("a.json: byte 14: ", snapshot, "-o", self.page)
+        done = subprocess.run([CLI, "explain", trace], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("not a memory snapshot but a trace, which terrazzo replay", done.stderr)
 
     def test_devices_and_places(self):
         path = self.write(page_sample.train(steps=1))

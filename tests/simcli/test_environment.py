@@ -33,7 +33,8 @@ class Folders(unittest.TestCase):
         file.write_text("")
         full.mkdir()
         (full / "file").write_text("")
-        for folder, words in ((file, "is not a folder"), (full, "is neither empty nor a virtual environment")):
+        for folder, words in ((file, "is not a folder"), (full, "is neither empty nor a virtual environment"),
+                              (file / "below", "below: cannot be created: Not a directory")):
             with self.assertRaisesRegex(environment.Failure, words):
                 self.made(folder).create()
 

@@ -331,6 +331,23 @@ class Errors(Case):
         self.assertEqual(done.returncode, 2)
         self.assertIn(text, done.stderr)
 
+    def test_folders_without_names_and_ranks_named_twice(self):
+        self.assertIn("--setup: a folder needs a name", self.refused("sim", "--setup="))
+        self.assertIn("--env: a folder needs a name", self.refused("sim", "--env=", "--", "true"))
+        self.assertIn("rank 1 is named twice", self.refused("sim", "--world-size=4", "--ranks=1,0,1", "--", "true"))
+
+    def test_cost_tables(self):
+        """A file's name is that of the folder in which the command was typed."""
+        self.assertIn("cost table nonesuch is neither", self.refused("sim", "--costs=nonesuch", "--", "true"))
+        shutil.copy(SOURCE / "sim" / "costs" / "a100.ini", self.folder / "own.ini")
+        times = {}
+        for costs in ("own.ini", "a100"):
+            file = self.folder / "costs.json"
+            terrazzo("sim", "--costs", costs, "--json", file, "--", "sh", "-c", f"cd / && {self.program} 64",
+                     cwd=self.folder, check=True)
+            times[costs] = json.loads(file.read_text())["driver_time_ns"]
+        self.assertEqual(times["own.ini"], times["a100"])
+
     def test_environment_that_is_none(self):
         text = self.refused("sim", "--env", self.folder / "nothing", "--", "true")
         self.assertIn("not a virtual environment", text)
@@ -530,6 +547,9 @@ class Run(Case):
         self.assertEqual([[event[0] for event in events] for events in allocations], [["alloc"], ["alloc"] * 2])
         done, _ = self.sim("--record", trace, "--", "true")
         self.assertIn("used no simulated device", done.stderr)
+        self.assertIn(f"{trace}: there is no trace", done.stderr)
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(self.sim("--record", trace, "--", "sh", "-c", "exit 5")[0].returncode, 5)
         done, _ = self.sim("--record", "/nowhere/at/all", "--", self.program, 16)
         self.assertEqual(done.returncode, 2)
         self.assertIn("/nowhere/at/all: cannot be created", done.stderr)

@@ -65,6 +65,10 @@ class Environment:
             raise Failure(f"{self.folder}: is not a folder; name another one")
         if self.folder.exists() and any(self.folder.iterdir()) and not (self.folder / "pyvenv.cfg").exists():
             raise Failure(f"{self.folder}: is neither empty nor a virtual environment; name another folder")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Failure(f"{self.folder}: cannot be created: {error.strerror}") from None
         self.say(f"virtual environment in {self.folder}")
         done = subprocess.run([sys.executable, "-m", "venv", self.folder], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, check=False)
