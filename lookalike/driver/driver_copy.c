@@ -311,6 +311,8 @@ cuda_result look_fill(cuda_addr address, uint64_t pattern, unsigned unit, size_t
 	bool host = !sim_is_device(look.sim, address) && look_pinned((void *)address, &start, &size, &flags);
 	LOOK_NEED(!host || count * unit <= start + size - address, INVALID_VALUE);
 	struct host_fill fill = {(unsigned char *)address, pattern, unit, count};
+	if (!host)
+		look_note_filled(address, count * unit, !look_is_captured(context, stream));
 	trz_status status = host ? fill_pinned(context, stream, fill)
 	                         : sim_fill_pattern(look.sim, context, stream, address, count, pattern, unit);
 	if (status == TRZ_OK && wait)

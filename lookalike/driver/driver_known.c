@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a short read from the device may give besides 0: bytes that the host has sent, and what PyTorch's operations
+ * What a short read from the device may give besides 0: bytes that the host has sent or filled with, and what PyTorch's operations
  * make of such bytes, which python/terrazzo/sim/computing.cpp tells.
  */
 #include "driver_lookalike.h"
@@ -18,13 +18,14 @@ struct sent_range {
 	bool brought;   /* by a collective */
 };
 
+enum { SENT, FILLED, SENT_KINDS, SENT_RANGES = 64 };
+
+/* The newest of each kind, so that a program that fills much does not make what it has sent unknown. */
 static struct {
 	pthread_mutex_t lock;
-	unsigned count;  /* of ranges ever noted; the newest are kept */
-	struct sent_range ranges[64];
+	unsigned count[SENT_KINDS];  /* of ranges ever noted */
+	struct sent_range ranges[SENT_KINDS][SENT_RANGES];
 } sent = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-enum { SENT_RANGES = sizeof sent.ranges / sizeof sent.ranges[0] };
 
 /* What this thread may read, whatever other threads launch, and what it reads instead of anything else. */
 static _Thread_local struct {
@@ -45,9 +46,11 @@ static struct sent_range find_range(uint64_t start, uint64_t size)
 {
 	struct sent_range found = {0};
 	pthread_mutex_lock(&sent.lock);
-	for (unsigned i = 0; i < SENT_RANGES && !found.start; i++)
-		if (sent.ranges[i].start <= start && start + size <= sent.ranges[i].end)
-			found = sent.ranges[i];
+	for (unsigned i = 0; i < SENT_KINDS * SENT_RANGES && !found.start; i++) {
+		const struct sent_range *r = &sent.ranges[i / SENT_RANGES][i % SENT_RANGES];
+		if (r->start <= start && start + size <= r->end)
+			found = *r;
+	}
 	pthread_mutex_unlock(&sent.lock);
 	return found;
 }
@@ -60,20 +63,34 @@ bool trz_lookalike_is_known(uint64_t address, uint64_t size)
 	return found.start && found.work == work_so_far();
 }
 
-static void note(struct sent_range range, bool known)
+static void note_as(unsigned kind, struct sent_range range, bool known)
 {
 	pthread_mutex_lock(&sent.lock);
-	for (unsigned i = 0; i < SENT_RANGES; i++)
-		if (sent.ranges[i].start < range.end && range.start < sent.ranges[i].end)
-			sent.ranges[i] = (struct sent_range){0};
+	for (unsigned i = 0; i < SENT_KINDS * SENT_RANGES; i++) {
+		struct sent_range *r = &sent.ranges[i / SENT_RANGES][i % SENT_RANGES];
+		if (r->start < range.end && range.start < r->end)
+			*r = (struct sent_range){0};
+	}
 	if (known)
-		sent.ranges[sent.count++ % SENT_RANGES] = range;
+		sent.ranges[kind][sent.count[kind]++ % SENT_RANGES] = range;
 	pthread_mutex_unlock(&sent.lock);
+}
+
+static void note(struct sent_range range, bool known)
+{
+	note_as(SENT, range, known);
 }
 
 void look_note_known(uint64_t start, uint64_t size, bool known)
 {
 	note((struct sent_range){.start = start, .end = start + size, .work = work_so_far()}, known);
+}
+
+void look_note_filled(uint64_t start, uint64_t size, bool known)
+{
+	if (known && trz_lookalike_is_known(start, size))
+		return;
+	note_as(FILLED, (struct sent_range){.start = start, .end = start + size, .work = work_so_far()}, known);
 }
 
 /* Messages of several ranks may each bring a part. */

@@ -171,8 +171,9 @@ void look_note_request(enum sim_recorded_kind kind, int device, trz_context cont
 /* Notes that work is about to be enqueued on the stream. */
 void look_note_work(trz_context context, void *stream);
 
-/* driver_known.c: notes a copy to the device; `known`: its bytes come from the host. */
+/* driver_known.c: notes a copy to the device, or a fill; `known`: its bytes come from the host, and are there now. */
 void look_note_known(uint64_t start, uint64_t size, bool known);
+void look_note_filled(uint64_t start, uint64_t size, bool known);
 /* Notes a copy within the device, or to it, which brings what a collective has brought. */
 void look_note_copied(uint64_t to, uint64_t from, uint64_t size, bool known);
 bool look_is_brought(uint64_t start, uint64_t size);

@@ -329,6 +329,32 @@ for _ in range(100):
 assert download(a, 8) == b"newest!!"
 """, work=work)
 
+    def test_scalars_that_the_host_has_filled_with_are_real(self):
+        for work in ("now", "late"):
+            succeed(self, """
+a, b, f, stream = malloc(4096), malloc(4096), kernel(), new_stream()
+def fill(to, value, size):
+    must(runtime.cudaMemset(c_void_p(to), value, c_size_t(size)))
+fill(a, 0x41, 4096)
+assert download(a + 4088, 8) == b"A" * 8
+must(runtime.cudaMemcpy(c_void_p(b), c_void_p(a), c_size_t(8), 3))
+assert download(b, 8) == b"A" * 8
+upload(b, b"8 bytes!")
+fill(b + 4, 0x42, 2)
+assert download(b, 8) == b"8 byBBs!", "what lies around it is known still"
+for i in range(100):
+    fill(a + 16 * i, 0x43, 16)
+assert download(b, 8) == b"8 byBBs!", "many fills"
+must(launch(f, a))
+assert download(a, 8) == bytes(8), "a kernel may have changed it"
+graph, exec_ = c_void_p(), c_void_p()
+fill(a, 0x44, 16)
+must(runtime.cudaStreamBeginCapture(stream, 2))
+must(runtime.cudaMemsetAsync(c_void_p(a), 0x45, c_size_t(16), stream))
+must(runtime.cudaStreamEndCapture(stream, byref(graph)))
+assert download(a, 8) == bytes(8), "a graph may fill it at any time"
+""", work=work)
+
     def test_scalars_that_are_put_or_vouched_for_are_real(self):
         for work in ("now", "late"):
             succeed(self, """
