@@ -316,7 +316,7 @@ void call_stack_text(const struct call_frame *frames, size_t count, char *text, 
 
 /* ---- models ----------------------------------------------------------------------------------------- */
 
-static bool is_call(const struct call_frame *f)
+bool call_is_call_of_module(const struct call_frame *f)
 {
 	return has(f->name, "_call_impl") && !has(f->name, "wrapped") && lies_in(f, "nn/modules/module");
 }
@@ -325,7 +325,7 @@ unsigned call_modules(const struct call_frame *frames, size_t count)
 {
 	unsigned calls = 0;
 	for (size_t i = 0; i < count; i++)
-		calls += is_call(&frames[i]);
+		calls += call_is_call_of_module(&frames[i]);
 	return calls;
 }
 
@@ -369,7 +369,7 @@ static size_t levels_of_loop(const struct call_frame *frames, size_t count)
 {
 	size_t inside = 0;
 	for (size_t i = 0; i < count; i++)
-		if (is_call(&frames[i]))
+		if (call_is_call_of_module(&frames[i]))
 			inside = i + 1;
 	while (inside < count && !is_program(&frames[inside]))
 		inside++;
@@ -396,7 +396,7 @@ bool call_is_of_model(const struct call_frame *frames, size_t count)
 	unsigned calls = call_modules(frames, count);
 	const struct call_frame *called = NULL;  /* by the next frame of Python: C++'s may stand between the two */
 	for (size_t i = 0; calls == 1 && i < count; i++) {
-		if (is_call(&frames[i]))
+		if (call_is_call_of_module(&frames[i]))
 			return called && is_program(called);
 		called = is_python(&frames[i]) ? &frames[i] : called;
 	}

@@ -14,6 +14,7 @@
 #include "dump_left.h"
 #include "dump_passes.h"
 #include "dump_play.h"
+#include "dump_running.h"
 #include "dump_spare.h"
 #include "error.h"
 #include "report_evidence.h"
@@ -341,6 +342,21 @@ static void pardon_graphs(const struct dump *d, const struct dump_moment *m, str
 		e->growth[i].leak = false;
 }
 
+/* What outlives neither the pass nor the step that was running is no leak yet. */
+static trz_status pardon_running(const struct dump *d, const struct dump_moment *m, size_t end, struct evidence *e)
+{
+	bool leaks = false;
+	size_t step;
+	for (unsigned i = 0; i < e->growth_count; i++)
+		leaks |= e->growth[i].leak;
+	if (!leaks)
+		return TRZ_OK;
+	trz_status status = dump_pardon_since(d, dump_running(d, e->device, end), end, m, e);
+	if (status == TRZ_OK)
+		status = dump_passes_of_step(d, e->device, end, &step);
+	return status == TRZ_OK ? dump_pardon_since(d, step, end, m, e) : status;
+}
+
 static trz_status tell_growth(const struct dump_play *p, const struct dump_moment *m, size_t end, struct evidence *e)
 {
 	trz_status status = dump_growth(p, m, e);
@@ -351,6 +367,8 @@ static trz_status tell_growth(const struct dump_play *p, const struct dump_momen
 	if (status == TRZ_OK && lacks_leak(e, CATEGORY_COUNT))
 		status = dump_passes(p->d, e->device, end, m, e);
 	pardon_graphs(p->d, m, e);
+	if (status == TRZ_OK && e->failed)
+		status = pardon_running(p->d, m, end, e);
 	return status;
 }
 

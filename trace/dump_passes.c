@@ -204,16 +204,24 @@ static trz_status tell_leak(const struct rounds *r, const struct dump_moment *m,
 	return TRZ_OK;
 }
 
+/* The most passes that a step has kept at a time. Errors: HOST_MEMORY. */
+static trz_status look_at_steps(struct rounds *r, const struct dump_steps *steps, size_t *usual)
+{
+	trz_status status = TRZ_OK;
+	*usual = 1;
+	for (size_t i = steps->count > STEPS ? steps->count - STEPS : 0; i + 1 < steps->count && status == TRZ_OK; i++) {
+		status = play(r, steps->at[i], steps->at[i + 1]);
+		*usual = r->most > *usual ? r->most : *usual;
+		note_seen(r, steps->at[i], steps->at[i + 1]);
+	}
+	return status;
+}
+
 static trz_status compare(struct rounds *r, const struct dump_steps *steps, size_t event, const struct dump_moment *m,
                           struct evidence *e)
 {
-	trz_status status = TRZ_OK;
-	size_t usual = 1, newest = steps->at[steps->count - 1];
-	for (size_t i = steps->count > STEPS ? steps->count - STEPS : 0; i + 1 < steps->count && status == TRZ_OK; i++) {
-		status = play(r, steps->at[i], steps->at[i + 1]);
-		usual = r->most > usual ? r->most : usual;
-		note_seen(r, steps->at[i], steps->at[i + 1]);
-	}
+	size_t usual, newest = steps->at[steps->count - 1];
+	trz_status status = look_at_steps(r, steps, &usual);
 	if (status == TRZ_OK)
 		status = play(r, newest, event);
 	if (status != TRZ_OK)
@@ -224,24 +232,60 @@ static trz_status compare(struct rounds *r, const struct dump_steps *steps, size
 	return leaks ? tell_leak(r, m, kept_beyond(r, 0), e) : TRZ_OK;
 }
 
-trz_status dump_passes(const struct dump *d, int device, size_t event, const struct dump_moment *m, struct evidence *e)
+static void end_rounds(struct rounds *r)
 {
-	struct dump_steps steps;
-	trz_status status = dump_marks(d, device, d->traces[device].first, event, &steps);
-	struct rounds *r = calloc(1, sizeof *r);
-	if (r)
-		*r = (struct rounds){ .d = d, .counts = calloc(d->stack_count + 1, sizeof *r->counts),
-		                      .seen = calloc(d->stack_count + 1, sizeof *r->seen) };
-	if (!r || !r->counts || !r->seen)
-		status = TRZ_ERROR_HOST_MEMORY;
-	if (status == TRZ_OK && steps.count > 1 && !steps.calls)
-		status = compare(r, &steps, event, m, e);
 	if (r) {
 		map_free(&r->made);
 		free(r->counts);
 		free(r->seen);
 	}
 	free(r);
+}
+
+/* NULL: no memory. */
+static struct rounds *begin_rounds(const struct dump *d)
+{
+	struct rounds *r = calloc(1, sizeof *r);
+	if (!r)
+		return NULL;
+	*r = (struct rounds){ .d = d, .counts = calloc(d->stack_count + 1, sizeof *r->counts),
+		              .seen = calloc(d->stack_count + 1, sizeof *r->seen) };
+	if (r->counts && r->seen)
+		return r;
+	end_rounds(r);
+	return NULL;
+}
+
+trz_status dump_passes(const struct dump *d, int device, size_t event, const struct dump_moment *m, struct evidence *e)
+{
+	struct dump_steps steps;
+	trz_status status = dump_marks(d, device, d->traces[device].first, event, &steps);
+	struct rounds *r = begin_rounds(d);
+	if (!r)
+		status = TRZ_ERROR_HOST_MEMORY;
+	if (status == TRZ_OK && steps.count > 1 && !steps.calls)
+		status = compare(r, &steps, event, m, e);
+	end_rounds(r);
 	dump_steps_free(&steps);
 	return status == TRZ_OK ? TRZ_OK : trz_fail(status, "no memory to look for passes that leave activations");
+}
+
+trz_status dump_passes_of_step(const struct dump *d, int device, size_t event, size_t *begin)
+{
+	struct dump_steps steps;
+	trz_status status = dump_marks(d, device, d->traces[device].first, event, &steps);
+	struct rounds *r = begin_rounds(d);
+	size_t usual = 1;
+	if (!r)
+		status = TRZ_ERROR_HOST_MEMORY;
+	*begin = event;
+	if (status == TRZ_OK && steps.count > 1 && !steps.calls) {
+		size_t newest = steps.at[steps.count - 1];
+		status = look_at_steps(r, &steps, &usual);
+		if (status == TRZ_OK && usual > 1 && is_like_steps(r, newest, event))
+			*begin = newest;
+	}
+	end_rounds(r);
+	dump_steps_free(&steps);
+	return status == TRZ_OK ? TRZ_OK : trz_fail(status, "no memory to look for passes of a step");
 }

@@ -14,4 +14,8 @@
  * if there are passes enough. `e` has a failure and a history but no leak. Errors: HOST_MEMORY. */
 trz_status dump_passes(const struct dump *d, int device, size_t event, const struct dump_moment *m, struct evidence *e);
 
+/* Where the newest step of an optimizer has ended, if steps keep several passes at a time, as those that go back
+ * through time do, and what runs since calls models where they did; otherwise `event`. Errors: HOST_MEMORY. */
+trz_status dump_passes_of_step(const struct dump *d, int device, size_t event, size_t *begin);
+
 #endif

@@ -945,6 +945,32 @@ class Loops(Case):
         step = [(1, TRAIN, False), *[(8, INNER, False)] * 4, (1, asks, False), *[(16, BACKWARD, True)] * 4]
         self.expect(self.rounds([step] * 40), "leak", 54)
 
+    def test_a_pass_that_is_longer_than_those_before(self):
+        """A recurrent model calls its parts for each frame of the input: what one call keeps is no leak. It is another
+        thing if a call keeps little, and the model is called again and again; and if a training runs in the call."""
+        def at_line(line, *inner):
+            return [*inner, {"filename": "/srv/u/vsr.py", "line": line, "name": "forward"}, MODULE, *TRAIN]
+
+        frame, other, update = at_line(31, *INNER[:3]), at_line(31, FORWARD[0], *INNER[1:3]), at_line(40, *ADAM)
+        begin, turn = (1, at_line(28), LATER), [(1, other, False), (1, frame, LATER)]
+        kept = [(1, other, False), (1, frame, False), (1, other, False), (1, frame, True)]
+        call, end = [(1, TRAIN, False), begin], [(1, TRAIN, END)]
+        for passes, verdict in (([call, *[turn] * 5, end, call, *[turn] * 15, end, call, *[kept] * 600], "full"),
+                                ([call, *[kept] * 600], "full"),
+                                ([[begin, *kept]] * 600, "leak"),
+                                ([[*call, *kept]] * 600, "leak"),
+                                ([[begin, *kept, (1, update, False)]] * 600, "leak")):
+            got = self.expect(self.rounds([[(20, WEIGHT, True)] * 3, *passes], frame), verdict, 54)
+            self.assertEqual(got["remedies"][0]["name"], "fix_leak" if verdict == "leak" else "collect_less")
+
+    def test_a_step_that_adds_up_more_passes_than_those_before(self):
+        """It goes back through time, as they did. Steps of one pass are followed by an evaluation that keeps all."""
+        one, update = [(1, TRAIN, END), (8, INNER, END), (8, INNER, END)], [(1, ADAM, END)]
+        kept = [(1, TRAIN, False), (8, INNER, True), (8, INNER, True)]
+        for passes, verdict in ((6, "full"), (1, "leak")):
+            s = self.rounds([[(20, WEIGHT, True)] * 3, *[[*one * passes, *update]] * 12, *[kept] * 100], INNER)
+            self.expect(s, verdict, 54)
+
     def test_a_list_with_larger_parts(self):
         """It was filled and emptied before with about as many, which were smaller: the batch is larger now."""
         for count, verdict in ((80, "full"), (4000, "leak")):
