@@ -66,24 +66,44 @@ static void hold(struct dump_play *p, struct play_site *site, uint64_t bytes)
 	p->high = max_u64(p->high, p->now);
 }
 
-static void note_emptied(const struct dump_play *p, struct play_site *site)
+static void note_emptied(const struct dump_play *p, struct play_site *site, uint64_t most, uint64_t most_count)
 {
 	if (p->marks - site->begun >= FILL_MARKS) {
-		leaks_note_emptied(&site->fills, site->most);
-		leaks_note_emptied(&site->count_fills, site->most_count);
+		leaks_note_emptied(&site->fills, most);
+		leaks_note_emptied(&site->count_fills, most_count);
 	}
 	site->begun = p->marks;
 	site->most = site->now;
 	site->most_count = site->count;
 	site->put_together = false;
+	site->old = 0;
 }
 
-static void let_go(struct dump_play *p, struct play_site *site, uint64_t bytes)
+/* What lives as long as the program, such as a workspace, may be most of what a line holds at first: what it holds
+ * later is looked at anew. `made`: the event that made it; `event`: the present one. */
+static void note_old(struct play_site *site, uint64_t bytes, size_t made, size_t event)
 {
+	if (site->old == 0 || site->now >= 2 * site->most_old) {
+		site->border = event;
+		site->old = site->most_old = site->now;
+		site->old_count = site->most_old_count = site->count;
+	}
+	if (made >= site->border)
+		return;
+	site->old -= min_u64(site->old, bytes);
+	site->old_count -= site->old_count > 0;
+}
+
+/* `made`, `event`: as above. */
+static void let_go(struct dump_play *p, struct play_site *site, uint64_t bytes, size_t made, size_t event)
+{
+	note_old(site, bytes, made, event);
 	site->now -= min_u64(site->now, bytes);
 	site->count -= site->count > 0;
 	if (leaks_is_emptied(site->now, site->most))
-		note_emptied(p, site);
+		note_emptied(p, site, site->most, site->most_count);
+	else if (leaks_is_emptied(site->old, site->most_old))
+		note_emptied(p, site, site->most_old, site->most_old_count);
 	site->low = min_u64(site->low, site->now);
 	site->few = min_u64(site->few, site->count);
 	p->now -= min_u64(p->now, bytes);
@@ -170,9 +190,10 @@ static trz_status play_event(struct dump_play *p, size_t i, size_t step_begin)
 		return TRZ_OK;
 	bool known = play_event_of(p, e->address, &made);
 	if (known)
-		let_go(p, site_at(p, p->d->events[made].stack, p->d->events[made].size), p->d->events[made].size);
+		let_go(p, site_at(p, p->d->events[made].stack, p->d->events[made].size), p->d->events[made].size, made,
+		       i);
 	else
-		let_go(p, &p->sites[0], e->size);
+		let_go(p, &p->sites[0], e->size, i, i);
 	p->frees += known && made >= step_begin;
 	p->unmade += known && step_begin == p->end;
 	map_remove(&p->live, e->address);

@@ -21,6 +21,10 @@ struct play_site {
 	bool told;                 /* `leaks` knows the site */
 	uint64_t most, begun;      /* most bytes since it was last emptied; play.marks at that time */
 	uint64_t most_count;       /* most allocations since then */
+	/* What was live at the event `border`, when something of it was freed, and what of that still is: a list may be
+	 * filled anew before the one in its place has been freed. old == 0: nothing has been freed since it was emptied. */
+	size_t border;
+	uint64_t old, old_count, most_old, most_old_count;
 	struct leaks_fills fills;  /* those that took some steps */
 	struct leaks_fills count_fills;  /* the same in allocations */
 	bool put_together;         /* the failing line put its memory together, when it was less, since it was emptied */

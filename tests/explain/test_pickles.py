@@ -971,6 +971,28 @@ class Loops(Case):
             s = self.rounds([[(20, WEIGHT, True)] * 3, *[[*one * passes, *update]] * 12, *[kept] * 100], INNER)
             self.expect(s, verdict, 54)
 
+    def test_a_list_that_is_filled_before_the_one_in_its_place_is_freed(self):
+        """As `features = extract()` does in each epoch. It now holds more than ever; if far more, it is a leak."""
+        for epochs, count, verdict in ((5, 100, "full"), (5, 800, "leak"), (1, 100, "leak")):
+            s, held, old = Snapshot(), [], []
+            s.event("alloc", 32, addr=s.at + 200 * GIB, frames=KEPT)     # a workspace, say
+            for epoch in range(epochs):
+                last, old, held = epoch == epochs - 1, held, []
+                for step in range(count if last else 24):
+                    for k in range(3):
+                        s.passes(60 if k else 1, BASE + (100 + k) * GIB, INNER if k else TRAIN)
+                    held.append(BASE + (0 if last else epoch % 2 + 1) * 50 * GIB + step * 16 * MIB)
+                    s.event("alloc", 16, addr=held[-1], frames=KEPT)
+                for at in old if not last else ():
+                    for action in ("free_requested", "free_completed"):
+                        s.event(action, 16, addr=at)
+            s.segment(*[(16, "a", KEPT)] * count)
+            if old:
+                s.at = old[0]
+                s.segment(*[(16, "a", KEPT)] * len(old))
+            s.oom(64, 10)
+            self.expect(s, verdict, 54)
+
     def test_a_list_with_larger_parts(self):
         """It was filled and emptied before with about as many, which were smaller: the batch is larger now."""
         for count, verdict in ((80, "full"), (4000, "leak")):
