@@ -168,14 +168,24 @@ static uint64_t whole(double value)
 	return value > 0 ? (uint64_t)(value < 1e18 ? value : 1e18) : 0;
 }
 
+/* What is kept outside of models alone may be a replay buffer, or a ring that has not wrapped yet: these grow alike. */
+static bool may_be_buffer(const struct evidence *e)
+{
+	for (unsigned i = 0; i < e->growth_count; i++)
+		if (e->growth[i].leak && e->growth[i].category != CATEGORY_UNKNOWN)
+			return false;
+	return true;
+}
+
 static void say_leak(struct writer *w)
 {
 	const struct evidence_growth *g = verdict_leak(w->e);
 	bool unknown = !g->site || strncmp(g->site, "no call stack", 13) == 0;
 	bool called = g->loop && *g->loop;
-	say(w, "verdict: leak: what %s%.120s%s%s%.120s grows by %s a step and holds %s", unknown ? "has " : "",
+	say(w, "verdict: leak: what %s%.120s%s%s%.120s grows by %s a step and holds %s%s", unknown ? "has " : "",
 	    g->site && *g->site ? g->site : "no call stack", unknown ? "," : " allocates", called ? " for " : "",
-	    called ? g->loop : "", SIZE(whole(g->per_step)), SIZE(g->live));
+	    called ? g->loop : "", SIZE(whole(g->per_step)), SIZE(g->live),
+	    may_be_buffer(w->e) ? ", or is a buffer that is not full yet" : "");
 }
 
 static const char *unknown_reason(const struct writer *w)
@@ -234,6 +244,23 @@ static const char *own_text(const struct evidence *e, char *text, size_t room)
 	return text;
 }
 
+/* ", beside 3.00 GiB in use". "": not told. */
+static const char *beside_text(const struct evidence *e, char *text, size_t room)
+{
+	text[0] = '\0';
+	if (evidence_known(e->allocated))
+		snprintf(text, room, ", beside %s in use", SIZE(e->allocated));
+	return text;
+}
+
+/* A text does not tell whether the request was of a pool. */
+static void say_pools(struct writer *w, const char *figures)
+{
+	bool told = evidence_known(w->e->pool);
+	say(w, "verdict: pool: %s pools keep %s free, which %s may not use: %s", told ? "other" : "private",
+	    SIZE(w->e->free_pools), told ? "this request" : "requests outside of them", figures);
+}
+
 static void say_verdict(struct writer *w)
 {
 	const struct evidence *e = w->e;
@@ -284,15 +311,15 @@ static void say_verdict(struct writer *w)
 		say_leak(w);
 		return;
 	case VERDICT_POOL:
-		say(w, "verdict: %s: other pools keep %s free, which this request may not use: %s", name,
-		    SIZE(e->free_pools), figures);
+		say_pools(w, figures);
 		return;
 	case VERDICT_OTHER_STREAM:
 		say(w, "verdict: %s: other streams keep %s that would have done: %s", name,
 		    SIZE(evidence_or_zero(e->free_streams) + evidence_or_zero(e->pending)), figures);
 		return;
 	case VERDICT_FRAGMENTED:
-		say(w, "verdict: %s: enough is free, but not in one piece: %s", name, figures);
+		say(w, "verdict: %s: enough is free, but not in one piece%s: %s", name, beside_text(e, others, sizeof others),
+		    figures);
 		return;
 	case VERDICT_ROUNDING:
 		say(w, "verdict: %s: rounding takes %s: %s", name, SIZE(v->rounding), figures);

@@ -773,6 +773,18 @@ static bool fills(enum remedy_kind kind)
 
 /* What may be better than the remedy that the verdict suggests, which will not last or is up to others: to fix a leak,
  * to bound what gets larger or drop what is kept without need, or a batch that is a little smaller. NULL: nothing. */
+static bool spares_use(enum remedy_kind kind)
+{
+	return kind >= REMEDY_OVERFILLED && kind != REMEDY_ROUNDING;
+}
+
+/* Where more is in use than is free, pieces are but half of the reason: that less be in use is the other. */
+static bool is_other_half(const struct evidence *e, const struct verdict *v, enum remedy_kind kind)
+{
+	return v->kind == VERDICT_FRAGMENTED && spares_use(kind) && evidence_known(e->allocated) &&
+	       evidence_known(e->reserved) && e->allocated > e->reserved / 2;
+}
+
 static const struct verdict_remedy *find_rival(const struct evidence *e, const struct verdict *v)
 {
 	bool others = v->kind == VERDICT_LIMIT || v->kind == VERDICT_OTHER_PROCESS;
@@ -782,15 +794,18 @@ static const struct verdict_remedy *find_rival(const struct evidence *e, const s
 			return r;
 		if (fills(r->kind) && r->enough && v->kind != VERDICT_FULL)
 			return r;
+		if (r->enough && is_other_half(e, v, r->kind))
+			return r;
 		if (r->kind == REMEDY_BATCH && r->enough && others && r->bytes <= verdict_scaling(e) / LITTLE_SMALLER)
 			return r;
 	}
 	return NULL;
 }
 
-static bool is_better(const struct evidence *e, const struct verdict_remedy *rival, const struct verdict_remedy *usual)
+static bool is_better(const struct evidence *e, const struct verdict *v, const struct verdict_remedy *rival,
+                      const struct verdict_remedy *usual)
 {
-	if (rival->kind == REMEDY_BATCH)
+	if (rival->kind == REMEDY_BATCH && v->kind != VERDICT_FRAGMENTED)
 		return verdict_scaling(e) > usual->bytes;
 	return usual->lasts < LASTING || (usual->lasts < VERDICT_LASTS && usual->bytes < rival->bytes);
 }
@@ -801,7 +816,7 @@ static void weigh(const struct evidence *e, struct verdict *v)
 	if (!found || !is_reason_of(v, usual->kind) || !usual->enough)
 		return;
 	struct verdict_remedy rival = *found;
-	unsigned from = (unsigned)(found - v->remedies), to = is_better(e, &rival, usual) ? 0 : 1;
+	unsigned from = (unsigned)(found - v->remedies), to = is_better(e, v, &rival, usual) ? 0 : 1;
 	memmove(&v->remedies[to + 1], &v->remedies[to], (from - to) * sizeof rival);
 	v->remedies[to] = rival;
 	v->choice = true;

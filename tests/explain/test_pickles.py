@@ -174,6 +174,18 @@ class Verdicts(Case):
             s.oom(ask, 0)
             self.expect(s, verdict, short)
 
+    def test_the_other_half_of_fragmentation(self):
+        """Where more is in use than is free, less of it would do, too."""
+        for used, choice in ((5000, True), (1000, False)):
+            s = Snapshot()
+            s.segment((used, "a", FORWARD), (1500, "f"), (10, "a", FORWARD))
+            s.segment((10, "a", FORWARD), (1500, "f"), (10, "a", FORWARD))
+            s.oom(1600, 10, frames=FORWARD)
+            self.expect(s, "fragmented", 100)
+            lines = run(self.save(s.contents()), text=True).stdout.splitlines()
+            self.assertIn(f"not in one piece, beside {'4.91 GiB' if choice else '1.01 GiB'} in use: ", lines[1])
+            self.assertEqual("; or a batch or sequence smaller by" in lines[2], choice)
+
     def test_pieces_in_a_backward_pass(self):
         """Gradients beyond those of all weights are activations', which leave some per cent in pieces."""
         passing = [{"filename": "??", "line": 0, "name": "torch::autograd::generated::BmmBackward0::apply"}]
@@ -992,6 +1004,14 @@ class Loops(Case):
                 s.segment(*[(16, "a", KEPT)] * len(old))
             s.oom(64, 10)
             self.expect(s, verdict, 54)
+
+    def test_what_may_be_a_buffer_that_is_not_full_yet(self):
+        """Nothing tells it from a leak while it fills; what a model keeps for its gradients is none."""
+        for kept, told in ((KEPT, True), (INNER, False)):
+            s = self.rounds([[(1, TRAIN, False), *[(8, INNER, False)] * 4, (16, kept, True)]] * 100)
+            self.expect(s, "leak", 54)
+            text = run(self.save(s.contents()), text=True).stdout
+            self.assertEqual("or is a buffer that is not full yet" in text.splitlines()[1], told)
 
     def test_a_list_with_larger_parts(self):
         """It was filled and emptied before with about as many, which were smaller: the batch is larger now."""

@@ -122,6 +122,10 @@ class Texts(unittest.TestCase):
             self.assertEqual(len(got.get("ranks", [])), count, log)
             self.assertEqual((got.get("writer"), got.get("rank")), (writer, rank), log)
 
+    def test_a_text_does_not_tell_the_pool_of_the_request(self):
+        report = explain(str(TEXTS / "torch-2.3-pools.txt")).stdout
+        self.assertRegex(report, "pool: private pools keep .* free, which requests outside of them may not use: ")
+
     def test_reports_are_short(self):
         for name, want in EXPECTED.items():
             if "error" not in want and "ranks" not in want:
