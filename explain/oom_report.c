@@ -363,6 +363,13 @@ static const char *lasts_text(const struct verdict_remedy *r, char text[40])
 	return text;
 }
 
+/* The part of the batch. What a smaller one leaves free in pieces is smaller, too, where these are not joined. */
+static double smaller_by(const struct writer *w, const struct verdict_remedy *batch)
+{
+	bool pieces = w->v->missing > w->v->short_bytes && evidence_known(w->v->usable);
+	return (double)batch->bytes / ((double)verdict_scaling(w->e) + (pieces ? (double)w->v->usable : 0));
+}
+
 /* Says what to do; the remedy's bytes stand beside it. */
 static void remedy_text(const struct writer *w, const struct verdict_remedy *r, char *text, size_t room)
 {
@@ -373,7 +380,8 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 		[REMEDY_JOIN] = "join free pieces: terrazzo, or expandable_segments:True",
 		[REMEDY_LIMIT] = "raise the limit",
 		[REMEDY_OTHER_PROCESS] = "end the other processes, or use another device",
-		[REMEDY_OVERFILLED] = "collect less in the loop: fewer rounds at once, or results reduced or moved to the host",
+		[REMEDY_OVERFILLED] = "collect less in the loop: fewer rounds at once, results reduced or moved to the host, "
+		                      "no_grad() where nothing is trained",
 		[REMEDY_ATTEMPT] = "drop what a failed attempt has left: try again after the except block, and keep no "
 		                   "exception (its traceback keeps tensors)",
 		[REMEDY_PASSES] = "let go of each pass's activations before the next, as the steps before did: no_grad() in "
@@ -386,7 +394,6 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 		[REMEDY_OFFLOAD_WEIGHTS] = "shard, offload or quantise the weights",
 		[REMEDY_KV_CACHE] = "keep fewer tokens in the KV cache",
 	};
-	uint64_t scaling = verdict_scaling(w->e);
 	char lasts[40];
 	lasts_text(r, lasts);
 	if (r->kind == REMEDY_POOLS && evidence_or_zero(w->e->pool))
@@ -404,7 +411,7 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 		         r->at_least ? ", by at least" : is_part(r->kind) ? ", up to" : "", lasts);
 	else if (r->enough)
 		snprintf(text, room, "a batch or sequence smaller by %.0f %%%s",
-		         100.0 * (double)r->bytes / (double)scaling + 0.5, lasts);
+		         100.0 * smaller_by(w, r) + 0.5, lasts);
 	else
 		snprintf(text, room, "a batch%s that needs this much less",
 		         w->e->category == CATEGORY_UNKNOWN ? ", sequence or buffer" : " or sequence");

@@ -175,7 +175,7 @@ class Verdicts(Case):
             self.expect(s, verdict, short)
 
     def test_the_other_half_of_fragmentation(self):
-        """Where more is in use than is free, less of it would do, too."""
+        """Where more is in use than is free, less of it would do, too. A smaller batch leaves smaller pieces."""
         for used, choice in ((5000, True), (1000, False)):
             s = Snapshot()
             s.segment((used, "a", FORWARD), (1500, "f"), (10, "a", FORWARD))
@@ -184,7 +184,7 @@ class Verdicts(Case):
             self.expect(s, "fragmented", 100)
             lines = run(self.save(s.contents()), text=True).stdout.splitlines()
             self.assertIn(f"not in one piece, beside {'4.91 GiB' if choice else '1.01 GiB'} in use: ", lines[1])
-            self.assertEqual("; or a batch or sequence smaller by" in lines[2], choice)
+            self.assertEqual("; or a batch or sequence smaller by 17 %: " in lines[2], choice)
 
     def test_pieces_in_a_backward_pass(self):
         """Gradients beyond those of all weights are activations', which leave some per cent in pieces."""
