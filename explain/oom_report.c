@@ -168,6 +168,11 @@ static uint64_t whole(double value)
 	return value > 0 ? (uint64_t)(value < 1e18 ? value : 1e18) : 0;
 }
 
+static bool is_unknown_site(const char *site)
+{
+	return strncmp(site, "no call stack", 13) == 0;
+}
+
 /* What is kept outside of models alone may be a replay buffer, or a ring that has not wrapped yet: these grow alike. */
 static bool may_be_buffer(const struct evidence *e)
 {
@@ -180,7 +185,7 @@ static bool may_be_buffer(const struct evidence *e)
 static void say_leak(struct writer *w)
 {
 	const struct evidence_growth *g = verdict_leak(w->e);
-	bool unknown = !g->site || strncmp(g->site, "no call stack", 13) == 0;
+	bool unknown = !g->site || is_unknown_site(g->site);
 	bool called = g->loop && *g->loop;
 	say(w, "verdict: leak: what %s%.120s%s%s%.120s grows by %s a step and holds %s%s", unknown ? "has " : "",
 	    g->site && *g->site ? g->site : "no call stack", unknown ? "," : " allocates", called ? " for " : "",
@@ -363,6 +368,17 @@ static const char *lasts_text(const struct verdict_remedy *r, char text[40])
 	return text;
 }
 
+static void fewer_text(const struct evidence_holder *many, char *text, size_t room)
+{
+	const char *blocks = strstr(many->site, "blocks of");
+	if (is_unknown_site(many->site) && blocks)
+		snprintf(text, room, "keep fewer at once of the %" PRIu64 " %.40s (results, states, data; no call stack)",
+		         many->count, blocks);
+	else
+		snprintf(text, room, "keep fewer at once of the %" PRIu64 " that %.160s holds (results, states, data)",
+		         many->count, many->site);
+}
+
 /* The part of the batch. What a smaller one leaves free in pieces is smaller, too, where these are not joined. */
 static double smaller_by(const struct writer *w, const struct verdict_remedy *batch)
 {
@@ -404,8 +420,7 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 		snprintf(text, room, "bound what gets larger with each step (a cache, a list, a batch or sequence): %.160s",
 		         known_text(verdict_larger(w->e)->site));
 	else if (r->kind == REMEDY_FEWER)
-		snprintf(text, room, "keep fewer at once of the %" PRIu64 " that %.160s holds (results, states, data)",
-		         verdict_many(w->e)->count, verdict_many(w->e)->site);
+		fewer_text(verdict_many(w->e), text, room);
 	else if (r->kind != REMEDY_BATCH)
 		snprintf(text, room, "%s%s%s", texts[r->kind],
 		         r->at_least ? ", by at least" : is_part(r->kind) ? ", up to" : "", lasts);

@@ -174,6 +174,14 @@ class Verdicts(Case):
             s.oom(ask, 0)
             self.expect(s, verdict, short)
 
+    def test_a_list_of_no_known_line(self):
+        s = Snapshot()
+        s.segment(*[(30, "a")] * 99, (30, "a", TRAIN))
+        s.oom(64, 10)
+        self.expect(s, "full", 54)
+        self.assertIn("remedy: keep fewer at once of the 99 blocks of 30.00 MiB (results, states, data; no call stack)",
+                      run(self.save(s.contents()), text=True).stdout)
+
     def test_the_other_half_of_fragmentation(self):
         """Where more is in use than is free, less of it would do, too. A smaller batch leaves smaller pieces."""
         for used, choice in ((5000, True), (1000, False)):
