@@ -81,13 +81,15 @@ static void note_emptied(const struct dump_play *p, struct play_site *site, uint
 
 /* What lives as long as the program, such as a workspace, may be most of what a line holds at first: what it holds
  * later is looked at anew. `made`: the event that made it; `event`: the present one. */
-static void note_old(struct play_site *site, uint64_t bytes, size_t made, size_t event)
+static void note_old(const struct dump_play *p, struct play_site *site, uint64_t bytes, size_t made, size_t event)
 {
 	if (site->old == 0 || site->now >= 2 * site->most_old) {
 		site->border = event;
 		site->old = site->most_old = site->now;
 		site->old_count = site->most_old_count = site->count;
 	}
+	if (site->old >= site->most_old / 2)
+		site->whole = p->marks;
 	if (made >= site->border)
 		return;
 	site->old -= min_u64(site->old, bytes);
@@ -97,13 +99,15 @@ static void note_old(struct play_site *site, uint64_t bytes, size_t made, size_t
 /* `made`, `event`: as above. */
 static void let_go(struct dump_play *p, struct play_site *site, uint64_t bytes, size_t made, size_t event)
 {
-	note_old(site, bytes, made, event);
+	note_old(p, site, bytes, made, event);
 	site->now -= min_u64(site->now, bytes);
 	site->count -= site->count > 0;
 	if (leaks_is_emptied(site->now, site->most))
 		note_emptied(p, site, site->most, site->most_count);
-	else if (leaks_is_emptied(site->old, site->most_old))
+	else if (leaks_is_emptied(site->old, site->most_old) && p->marks - site->whole <= FILL_MARKS)
 		note_emptied(p, site, site->most_old, site->most_old_count);
+	else if (leaks_is_emptied(site->old, site->most_old))
+		site->old = 0;  /* one by one, as a queue is, which may grow for ever */
 	site->low = min_u64(site->low, site->now);
 	site->few = min_u64(site->few, site->count);
 	p->now -= min_u64(p->now, bytes);

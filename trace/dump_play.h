@@ -25,6 +25,7 @@ struct play_site {
 	 * filled anew before the one in its place has been freed. old == 0: nothing has been freed since it was emptied. */
 	size_t border;
 	uint64_t old, old_count, most_old, most_old_count;
+	uint64_t whole;            /* play.marks when half of it was live for the last time */
 	struct leaks_fills fills;  /* those that took some steps */
 	struct leaks_fills count_fills;  /* the same in allocations */
 	bool put_together;         /* the failing line put its memory together, when it was less, since it was emptied */
