@@ -329,6 +329,11 @@ unsigned call_modules(const struct call_frame *frames, size_t count)
 	return calls;
 }
 
+bool call_is_line_of_python(const struct call_frame *f)
+{
+	return is_python(f);
+}
+
 bool call_is_line_of_program(const struct call_frame *f)
 {
 	return is_program(f);

@@ -39,6 +39,9 @@ bool call_is_operation(const struct call_frame *frame);
 /* How many modules deep the stack is in a model; 0: outside models. */
 unsigned call_modules(const struct call_frame *frames, size_t count);
 
+/* Whether a frame is a line of Python, anybody's. */
+bool call_is_line_of_python(const struct call_frame *frame);
+
 /* Whether a frame is PyTorch's call of a module: the module's own code follows. */
 bool call_is_call_of_module(const struct call_frame *frame);
 

@@ -346,12 +346,14 @@ static void pardon_graphs(const struct dump *d, const struct dump_moment *m, str
 static trz_status pardon_running(const struct dump *d, const struct dump_moment *m, size_t end, struct evidence *e)
 {
 	bool leaks = false;
-	size_t step;
+	size_t pass, step;
 	for (unsigned i = 0; i < e->growth_count; i++)
 		leaks |= e->growth[i].leak;
 	if (!leaks)
 		return TRZ_OK;
-	trz_status status = dump_pardon_since(d, dump_running(d, e->device, end), end, m, e);
+	trz_status status = dump_running(d, e->device, end, &pass);
+	if (status == TRZ_OK)
+		status = dump_pardon_since(d, pass, end, m, e);
 	if (status == TRZ_OK)
 		status = dump_passes_of_step(d, e->device, end, &step);
 	return status == TRZ_OK ? dump_pardon_since(d, step, end, m, e) : status;

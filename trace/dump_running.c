@@ -5,6 +5,7 @@
  */
 #include "dump_running.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "dump_sites.h"
@@ -14,21 +15,42 @@
 /* All but 1 / OLDER of what a line holds is from the pass that runs. */
 enum { OLDER = 8 };
 
-/* The stacks of the allocations from `begin` on share `depth` levels, counted from the outermost; lines of one function
+enum { LEVELS_MAX = 200 };
+
+/* The lines of Python in a stack, outermost first: compiled code lies between them in other ways from call to call. */
+struct lines {
+	uint32_t at[LEVELS_MAX];
+	size_t count;
+};
+
+/* The stacks of the allocations from `begin` on share `depth` lines with the failure's; lines of one function
  * follow. */
 struct run {
 	const struct dump *d;
-	uint32_t stack;            /* of the failure */
+	bool *python;              /* of each frame: it is a line of Python */
+	struct lines failed;
 	size_t begin, depth;
 	bool one_function;
 	bool trains;
 };
 
-/* A level, counted from the outermost; UINT32_MAX: the stack is not so deep. */
-static uint32_t frame_at(const struct dump *d, uint32_t stack, size_t level)
+static void lines_of(const struct run *r, uint32_t stack, struct lines *out)
 {
-	const struct dump_stack *s = &d->stacks[stack];
-	return level < s->count ? d->stack_frames[s->first + s->count - 1 - level] : UINT32_MAX;
+	const struct dump_stack *s = &r->d->stacks[stack];
+	out->count = 0;
+	for (uint32_t i = s->count; i > 0 && out->count < LEVELS_MAX; i--) {
+		uint32_t frame = r->d->stack_frames[s->first + i - 1];
+		if (r->python[frame])
+			out->at[out->count++] = frame;
+	}
+}
+
+/* The line at which the stack leaves what all share; UINT32_MAX: it does not. */
+static uint32_t line_in_run(const struct run *r, uint32_t stack)
+{
+	struct lines lines;
+	lines_of(r, stack, &lines);
+	return r->depth < lines.count ? lines.at[r->depth] : UINT32_MAX;
 }
 
 static bool same_function(const struct dump *d, uint32_t a, uint32_t b)
@@ -38,21 +60,23 @@ static bool same_function(const struct dump *d, uint32_t a, uint32_t b)
 	       strcmp(d->frames[a].file, d->frames[b].file) == 0;
 }
 
-/* How many levels lead to the outermost module's code; 0: the stack is in none. */
-static size_t levels_to_module(const struct dump *d, uint32_t stack)
+/* How many lines lead to the outermost module's code; 0: the stack is in none. */
+static size_t lines_to_module(const struct dump *d, const struct lines *lines)
 {
-	for (size_t level = 0; level < d->stacks[stack].count; level++)
-		if (dump_is_call_of_module(&d->frames[frame_at(d, stack, level)]))
-			return level + 1;
+	for (size_t i = 0; i < lines->count; i++)
+		if (dump_is_call_of_module(&d->frames[lines->at[i]]))
+			return i + 1;
 	return 0;
 }
 
 static size_t common(const struct run *r, uint32_t stack)
 {
-	size_t level = 0;
-	while (level < r->depth && frame_at(r->d, stack, level) == frame_at(r->d, r->stack, level))
-		level++;
-	return level;
+	struct lines lines;
+	size_t i = 0;
+	lines_of(r, stack, &lines);
+	while (i < r->depth && i < lines.count && lines.at[i] == r->failed.at[i])
+		i++;
+	return i;
 }
 
 /* Autograd's threads have no stack where Python's lines alone are recorded. */
@@ -77,24 +101,24 @@ static void find_run(struct run *r, size_t first, size_t event, size_t least)
 		r->depth = shared < r->depth ? shared : r->depth;
 		r->begin = i - 1;
 	}
+	uint32_t failed = r->depth < r->failed.count ? r->failed.at[r->depth] : UINT32_MAX;
 	r->one_function = true;
 	for (size_t i = r->begin; i < event; i++)
 		if (is_told(d, &d->events[i]))
-			r->one_function &= same_function(d, frame_at(d, d->events[i].stack, r->depth),
-			                                 frame_at(d, r->stack, r->depth));
+			r->one_function &= same_function(d, line_in_run(r, d->events[i].stack), failed);
 }
 
 /* Where the run comes back for the last time to the line that it began with. */
 static size_t find_newest(const struct run *r, size_t event)
 {
 	const struct dump *d = r->d;
-	uint32_t first = frame_at(d, d->events[r->begin].stack, r->depth), last = first;
+	uint32_t first = line_in_run(r, d->events[r->begin].stack), last = first;
 	size_t newest = r->begin;
 	bool left = false;
 	for (size_t i = r->begin; i < event; i++) {
 		if (!is_told(d, &d->events[i]))
 			continue;
-		uint32_t line = frame_at(d, d->events[i].stack, r->depth);
+		uint32_t line = line_in_run(r, d->events[i].stack);
 		newest = line == first && last != first ? i : newest;
 		left |= line != first;
 		last = line;
@@ -102,19 +126,27 @@ static size_t find_newest(const struct run *r, size_t event)
 	return left ? newest : event;
 }
 
-size_t dump_running(const struct dump *d, int device, size_t event)
+trz_status dump_running(const struct dump *d, int device, size_t event, size_t *begin)
 {
 	const struct dump_trace *t = &d->traces[device];
+	struct run r = { .d = d };
+	*begin = event;
 	if (event >= t->first + t->count || d->events[event].action != DUMP_OOM)
-		return event;
-	struct run r = { .d = d, .stack = d->events[event].stack };
-	size_t least = levels_to_module(d, r.stack);
-	r.depth = d->stacks[r.stack].count;
-	if (least == 0)
-		return event;
-	find_run(&r, t->first, event, least);
-	bool known = r.begin < event && !r.trains && r.one_function && is_told(d, &d->events[r.begin]);
-	return known ? find_newest(&r, event) : event;
+		return TRZ_OK;
+	r.python = calloc(d->frame_count + 1, sizeof *r.python);
+	if (!r.python)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory to look for the pass that runs");
+	for (size_t i = 0; i < d->frame_count; i++)
+		r.python[i] = dump_is_line_of_python(&d->frames[i]);
+	lines_of(&r, d->events[event].stack, &r.failed);
+	r.depth = r.failed.count;
+	size_t least = lines_to_module(d, &r.failed);
+	if (least > 0)
+		find_run(&r, t->first, event, least);
+	if (least > 0 && r.begin < event && !r.trains && r.one_function)
+		*begin = find_newest(&r, event);
+	free(r.python);
+	return TRZ_OK;
 }
 
 /* What a line holds, in all and of what has been made since `since`. */

@@ -8,9 +8,9 @@
 
 #include "dump_moment.h"
 
-/* The event at which the newest call of the outermost module began that d->events[event], a failure, is in; `event`: it
- * is in none, or the history does not show where one call begins and the next. */
-size_t dump_running(const struct dump *d, int device, size_t event);
+/* Finds the event at which the newest call of the outermost module began that d->events[event], a failure, is in;
+ * `event`: it is in none, or the history does not show where one call begins and the next. Errors: HOST_MEMORY. */
+trz_status dump_running(const struct dump *d, int device, size_t event, size_t *begin);
 
 /* No leak is what for the most part lines have made since `since`; it counts as a list that holds more than before.
  * Errors: HOST_MEMORY. */

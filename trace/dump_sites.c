@@ -76,6 +76,12 @@ bool dump_is_same_line(const struct dump_frame *a, const struct dump_frame *b)
 	return call_is_same_line(&one, &other);
 }
 
+bool dump_is_line_of_python(const struct dump_frame *f)
+{
+	struct call_frame frame = frame_of(f);
+	return call_is_line_of_python(&frame);
+}
+
 bool dump_is_call_of_module(const struct dump_frame *f)
 {
 	struct call_frame frame = frame_of(f);

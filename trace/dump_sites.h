@@ -30,7 +30,8 @@ void dump_stack_text(const struct dump *d, uint32_t stack, char *text, size_t ro
 /* call_is_same_line */
 bool dump_is_same_line(const struct dump_frame *a, const struct dump_frame *b);
 
-/* call_is_call_of_module */
+/* call_is_line_of_python, call_is_call_of_module */
+bool dump_is_line_of_python(const struct dump_frame *f);
 bool dump_is_call_of_module(const struct dump_frame *f);
 
 /* call_is_line_of_program */
