@@ -3,12 +3,14 @@
  * terrazzo: entry point and choice of the subcommand.
  */
 #include <argp.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli.h"
 #include "error.h"
+#include "output_file.h"
 
 static const struct command {
 	const char *name;
@@ -98,6 +100,24 @@ static void check_help(void)
 		_exit(cli_fail(TRZ_ERROR_IO));
 }
 
+static void end_by_signal(int number)
+{
+	output_remove_unfinished();
+	signal(number, SIG_DFL);
+	raise(number);
+}
+
+/* The command that runs programs has handlers of its own. */
+static void handle_ends(void)
+{
+	static const int ends[] = { SIGINT, SIGTERM, SIGHUP };
+	const struct sigaction action = { .sa_handler = end_by_signal };
+	struct sigaction old;
+	for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+		if (sigaction(ends[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL)
+			sigaction(ends[i], &action, NULL);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct argp argp = {
@@ -125,6 +145,7 @@ int main(int argc, char **argv)
 	argp_err_exit_status = CLI_BAD_INPUT;
 	int status = CLI_FAILURE;
 	atexit(check_help);
+	handle_ends();
 	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &status);
 	returned = true;
 	/* A command that could not write, or read, a file has said so: that may have been standard output. */

@@ -200,6 +200,9 @@ enum { ENDS = sizeof ends / sizeof *ends };
 static _Atomic pid_t running[MOST_RUNNING];
 static atomic_int stopped;
 
+/* The user has pressed Ctrl-C, or Ctrl-\: the commands that run decide what they do, but none is started any more. */
+static atomic_bool interrupted;
+
 /* What this process was started with, for the commands. */
 static struct sigaction old_of_children;
 
@@ -211,14 +214,21 @@ static void pass_on(int number)
 			kill(atomic_load(&running[i]), number);
 }
 
+static void note_interrupt(int number)
+{
+	(void)number;
+	atomic_store(&interrupted, true);
+}
+
 void program_pass_signals_on(void)
 {
 	/* While SIGCHLD is ignored, the kernel keeps no exit status. */
 	const struct sigaction usual = { .sa_handler = SIG_DFL };
 	sigaction(SIGCHLD, &usual, &old_of_children);
 	/* The command gets the terminal's signals, too. */
-	signal(SIGINT, SIG_IGN);
-	signal(SIGQUIT, SIG_IGN);
+	const struct sigaction interrupt = { .sa_handler = note_interrupt, .sa_flags = SA_RESTART };
+	sigaction(SIGINT, &interrupt, NULL);
+	sigaction(SIGQUIT, &interrupt, NULL);
 	struct sigaction old, action = { .sa_handler = pass_on, .sa_flags = SA_RESTART };
 	for (int i = 0; i < ENDS; i++)
 		if (sigaction(ends[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)  /* as under nohup */
@@ -612,7 +622,7 @@ trz_status program_run(const struct program_params *params, json_t **result)
 	*result = NULL;
 	if (!program_libraries() || !program_python())
 		return TRZ_ERROR_NOT_FOUND;
-	if (atomic_load(&stopped))
+	if (atomic_load(&stopped) || atomic_load(&interrupted))
 		return trz_fail(TRZ_ERROR_IO, "not started: a signal came");
 	trz_status status = check_env(params->env);
 	if (status != TRZ_OK)

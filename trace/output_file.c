@@ -5,12 +5,36 @@
 #include "output_file.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "error.h"
 #include "special_file.h"
+
+/* Names of files that are not complete yet. */
+enum { MOST_UNFINISHED = 8 };
+static _Atomic(const char *) unfinished[MOST_UNFINISHED];
+
+/* Puts `new` in the place of `old`; NULL: none. A file for which there is no place is left behind by a signal. */
+static void note_unfinished(const char *old, const char *new)
+{
+	for (int i = 0; i < MOST_UNFINISHED; i++) {
+		const char *expected = old;
+		if (atomic_compare_exchange_strong(&unfinished[i], &expected, new))
+			return;
+	}
+}
+
+void output_remove_unfinished(void)
+{
+	for (int i = 0; i < MOST_UNFINISHED; i++) {
+		const char *path = atomic_load(&unfinished[i]);
+		if (path)
+			unlink(path);
+	}
+}
 
 trz_status output_nameless(void)
 {
@@ -33,6 +57,8 @@ trz_status output_begin(struct output *o, const char *path)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no host memory to write it", path);
 	}
 	o->to = fopen(o->beside ? o->beside : path, "wbe");
+	if (o->to && o->beside)
+		note_unfinished(NULL, o->beside);
 	if (o->to)
 		return TRZ_OK;
 	trz_status status = trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", path, strerror(errno));
@@ -54,6 +80,8 @@ trz_status output_end(struct output *o, trz_status status)
 		status = output_failed(o->path);
 	if (o->beside && status != TRZ_OK)
 		unlink(o->beside);
+	if (o->beside)
+		note_unfinished(o->beside, NULL);
 	free(o->beside);
 	return status;
 }

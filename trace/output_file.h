@@ -29,4 +29,7 @@ trz_status output_failed(const char *path);
 /* Ends it; `status` says whether writing succeeded. Returns the first error. */
 trz_status output_end(struct output *o, trz_status status);
 
+/* Removes what is not complete, for a handler of a signal that ends the process. */
+void output_remove_unfinished(void);
+
 #endif

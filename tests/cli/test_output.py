@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where commands write: an output never destroys a device, a link or the command's own input."""
 import os
+import signal
 import subprocess
+import time
 import unittest
 from pathlib import Path
 
@@ -54,6 +56,17 @@ class Output(page_sample.Scratch):
                 self.assertEqual((done.returncode, done.stderr.count(b"\n")), (2, 1), done.stderr)
                 self.assertIn(b"cannot be written: No space", done.stderr)
         self.assertEqual([p.name for p in self.folder.iterdir()], [self.input.name])
+
+    def test_a_signal_leaves_nothing_unfinished(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(number):
+                replay = subprocess.Popen([CLI, "replay", self.input, "--repeat=1000000", "--json", "out.json"],
+                                          cwd=self.folder, stdout=subprocess.DEVNULL)
+                while len(list(self.folder.iterdir())) == 1:
+                    time.sleep(0.01)
+                replay.send_signal(number)
+                self.assertEqual(replay.wait(), -number)
+                self.assertEqual([p.name for p in self.folder.iterdir()], [self.input.name])
 
     def test_a_dash_is_refused_where_standard_output_has_other_text(self):
         for arguments in (["replay", self.input, "--save"], ["replay", self.input, "--snapshot"], ["sim", "--record"],

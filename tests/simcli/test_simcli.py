@@ -470,6 +470,18 @@ class Run(Case):
                 _, said = sim.communicate()
                 self.assertNotEqual(sim.returncode, 0, said)
 
+    def test_an_interrupt_ends_a_sweep(self):
+        started = self.folder / "started"
+        sim = subprocess.Popen([CLI, "sim", "--sweep", "x=1,2,3", "--jobs", "1", "--", "sh", "-c",
+                                f"echo {{x}} >> {started}; exec sleep 99"], stderr=subprocess.PIPE, text=True,
+                               start_new_session=True)
+        while not started.exists() or not started.read_text():
+            time.sleep(0.01)
+        os.killpg(sim.pid, signal.SIGINT)
+        _, said = sim.communicate()
+        self.assertEqual((sim.returncode, started.read_text()), (2, "1\n"), said)
+        self.assertIn("not started: a signal came", said)
+
     def test_several_processes(self):
         script = f"{self.program} 128; {self.program} 256"
         done, report = self.sim("--memory", "1GiB", "--", "sh", "-c", script)
