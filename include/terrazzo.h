@@ -696,11 +696,11 @@ typedef struct trz_holder {
 	uint64_t error;         /* standard error of `bytes`; 0: exact */
 } trz_holder;
 
-/* Writes up to `capacity` holders to `holders`, the one with the most live bytes first, and how many have ever held
- * anything to `count` (either may be NULL/0 to get only the other). The heap tells 3,840 sites apart; later ones with
- * the same tag and category share one. Texts live as long as the heap. Stops allocation only briefly, several times:
- * figures read while other threads allocate are of slightly different moments. With the option sites:off there are
- * none. Calls the driver: no. Errors: INVALID_ARGUMENT (no such kind). */
+/* Writes up to `capacity` holders to `holders`, the one with the most live bytes first, and how many have held anything
+ * since the last trz_reset_peaks to `count` (either may be NULL/0 to get only the other). The heap tells 3,840 sites
+ * apart; later ones with the same tag and category share one. Texts live as long as the heap. Stops allocation only
+ * briefly, several times: figures read while other threads allocate are of slightly different moments. With the option
+ * sites:off there are none. Calls the driver: no. Errors: INVALID_ARGUMENT (no such kind). */
 TRZ_API trz_status trz_holders(trz_heap *heap, trz_holder_kind by, trz_holder *holders, size_t capacity, size_t *count);
 
 /* Writes up to `capacity` levels of a site's call stack to `frames`, innermost first, and how many it has written to

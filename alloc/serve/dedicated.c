@@ -166,6 +166,7 @@ static trz_status trim_and_make(trz_heap *h, const struct demand *d, trz_addr *o
 static trz_status climb(trz_heap *h, const struct demand *d, trz_status refused, trz_addr *out)
 {
 	struct counters *c = &h->counters;
+	uint64_t asked = h->driver.vmm ? d->bytes : extent_segment(d->bytes);  /* of the driver */
 	counter_add(&c->num_alloc_retries, 1);
 	counter_add(&c->rung_dedicated, 1);
 	if (reclaim_dedicated(h, d->bytes))
@@ -176,8 +177,8 @@ static trz_status climb(trz_heap *h, const struct demand *d, trz_status refused,
 	refused = trim_and_make(h, d, out);
 	if (driver_is_dead(&h->driver))
 		return TRZ_ERROR_CONTEXT_DEAD;
-	if (refused == TRZ_ERROR_OUT_OF_MEMORY && heap_ask_device(h, NULL) >= d->bytes)
-		extent_learn_withheld(h, d->bytes);
+	if (refused == TRZ_ERROR_OUT_OF_MEMORY && heap_ask_device(h, NULL) >= asked)
+		extent_learn_withheld(h, asked);
 	if (oom_is_want_of_memory(refused) && refused != TRZ_ERROR_ADDRESS_SPACE)
 		return oom_report(h, d, refused);
 	return refused;

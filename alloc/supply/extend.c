@@ -557,7 +557,7 @@ static trz_status give_up(struct growth *g, trz_status status)
 static trz_status extend_by_segment(trz_heap *h, const struct demand *d, struct block **out)
 {
 	uint64_t usual = d->kind == SMALL ? SMALL_TILE : h->config.tile_size;
-	uint64_t size = align_up(d->bytes + UNIT, GRANULE);  /* the edges that alignment may lose */
+	uint64_t size = extent_segment(d->bytes);
 	if (d->effort < EFFORT_ALL && heap_limit_allows(h, usual))
 		size = max_u64(size, usual);
 	if (d->effort == EFFORT_ALL && policy_is_tight(h, d->kind, size) && heap_ask_device(h, NULL) < size)
@@ -566,7 +566,7 @@ static trz_status extend_by_segment(trz_heap *h, const struct demand *d, struct 
 	if (status == TRZ_OK)
 		counter_add(&h->counters.path_extend, 1);
 	else if (status == TRZ_ERROR_OUT_OF_MEMORY)
-		note_refusal(h, d, d->bytes);
+		note_refusal(h, d, size);
 	return status;
 }
 
@@ -661,6 +661,15 @@ trz_status extend_behind(trz_heap *h, const struct demand *d, struct window *w, 
 
 /* ---- the largest request ---- */
 
+/* The largest request that so many new bytes serve. Plain allocations are made for what alignment may lose, too; one of
+ * memory that serves once is whole granules besides. */
+static uint64_t served_by(const trz_heap *h, uint64_t bytes)
+{
+	uint64_t lost = h->driver.vmm ? 0 : h->dedicates ? h->driver.granule : UNIT;
+	bytes = align_down(bytes, h->driver.granule);
+	return bytes - min_u64(bytes, lost);
+}
+
 uint64_t extend_largest(trz_heap *h, struct lane *l)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -672,6 +681,8 @@ uint64_t extend_largest(trz_heap *h, struct lane *l)
 	uint64_t free_bytes = heap_ask_device(h, NULL);
 	heap_lock(h);
 	largest = counter_get(&l->fit[LARGE].largest);
+	if (largest <= CELL)
+		largest = 0;  /* no allocation is a block as short (pagemap.h) */
 	for (int kind = 0; h->driver.vmm && kind < KINDS; kind++) {
 		size_t n = reclaim_find_locked(h, l, kind, FIND_EVERYWHERE, &poll_helps);
 		for (size_t i = 0; n != SIZE_MAX && i < n; i++)
@@ -683,10 +694,9 @@ uint64_t extend_largest(trz_heap *h, struct lane *l)
 	uint64_t dedicated = reclaim_dedicated_bytes_locked(h);  /* the ladder would return it */
 	heap_unlock(h);
 	uint64_t limit = heap_limit(h), reserved = heap_reserved(h) - dedicated;
-	uint64_t growth = min_u64(free_bytes + dedicated, limit > reserved ? limit - reserved : 0);
+	uint64_t growth = served_by(h, min_u64(free_bytes + dedicated, limit > reserved ? limit - reserved : 0));
 	if (h->dedicates)
-		return align_down(growth, h->driver.granule);
+		return growth;
 	uint64_t whole_tail = align_down(tail, h->driver.granule);  /* may be among the movable tiles: counts once */
-	uint64_t laid = align_down(growth, h->driver.granule) + movable + tail - min_u64(whole_tail, movable);
-	return max_u64(largest, laid);
+	return max_u64(largest, growth + movable + tail - min_u64(whole_tail, movable));
 }

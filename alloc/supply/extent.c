@@ -246,7 +246,7 @@ trz_status extent_make(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t gap
 	assert(l->dedicated && bytes % h->driver.granule == 0 && gap % h->driver.granule == 0);
 	struct window *w;
 	if (!h->driver.vmm)
-		return extent_classic(h, l, LARGE, align_up(bytes + UNIT, GRANULE), out);
+		return extent_classic(h, l, LARGE, extent_segment(bytes), out);
 	trz_status status = extent_window(h, l, LARGE, bytes + gap, &w);
 	if (status != TRZ_OK)
 		return status;

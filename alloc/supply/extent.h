@@ -31,6 +31,12 @@ void extent_learn_withheld(trz_heap *h, uint64_t refused);
 trz_status extent_lay(trz_heap *h, struct window *w, struct lane *l, struct tile **tiles, size_t count,
                       struct block **node);
 
+/* How long a plain allocation is that serves a request of so many bytes: the driver's alignment may lose its edges. */
+static inline uint64_t extent_segment(uint64_t bytes)
+{
+	return align_up(bytes + UNIT, GRANULE);
+}
+
 /* A plain driver allocation as a window of its own, a busy block that counts as idle. LIMIT, OUT_OF_MEMORY,
  * HOST_MEMORY, CONTEXT_DEAD, DRIVER: all is as it was. */
 trz_status extent_classic(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, struct block **out);

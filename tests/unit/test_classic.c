@@ -141,6 +141,28 @@ static void test_a_long_segment(void **state)
 	rig_close(&r);
 }
 
+/* A segment is longer than the request, by what alignment may lose. A refusal teaches only what the driver withholds of
+ * what it was asked for. */
+static void test_the_largest_request(void **state)
+{
+	(void)state;
+	static const char *const confs[] = {"vmm:off,oom_report:off", "vmm:off,oom_report:off,no_cache:on"};
+	for (size_t i = 0; i < LENGTH(confs); i++) {
+		struct rig r = rig_open(MIB(64), confs[i]);
+		size_t size, again;
+		void *p;
+		rig_alloc(&r, MIB(3), NULL);
+		assert_ok(trz_largest_block(r.heap, NULL, &size));
+		assert_in_range(size, MIB(40), MIB(60));
+		assert_status(trz_alloc(r.heap, size + MIB(2), 0, NULL, &p), TRZ_ERROR_OUT_OF_MEMORY);
+		assert_ok(trz_largest_block(r.heap, NULL, &again));
+		assert_int_equal(again, size);
+		rig_alloc(&r, size, NULL);
+		rig_check(&r);
+		rig_close(&r);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -152,6 +174,7 @@ int main(void)
 		cmocka_unit_test(test_limit_and_out_of_memory),
 		cmocka_unit_test(test_alignment),
 		cmocka_unit_test(test_a_long_segment),
+		cmocka_unit_test(test_the_largest_request),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

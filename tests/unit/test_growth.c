@@ -120,6 +120,24 @@ static void test_segments_at_odd_addresses(void **state)
 	rig_close(&o.rig);
 }
 
+/* What alignment has left before a block is too short for any, and no request that would be served. */
+static void test_the_largest_request_down_to_nothing(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(MIB(64), "oom_report:off");
+	void *aligned;
+	size_t size;
+	rig_free(&r, rig_alloc(&r, MIB(8), NULL));
+	rig_alloc(&r, MIB(2) - KIB(16), NULL);
+	assert_ok(trz_alloc(r.heap, MIB(2), MIB(2), NULL, &aligned));
+	while (trz_largest_block(r.heap, NULL, &size) == TRZ_OK && size)
+		rig_alloc(&r, size, NULL);
+	assert_int_equal(size, 0);
+	assert_int_equal(rig_stat(&r, "cached_bytes.current"), KIB(16));
+	rig_check(&r);
+	rig_close(&r);
+}
+
 /* Steps that allocate more and more, on two streams, and free all of it; how many tiles are mapped. */
 static uint64_t maps_of_steps(bool resets)
 {
@@ -385,6 +403,7 @@ int main(void)
 		cmocka_unit_test(test_a_small_heap_has_small_tiles),
 		cmocka_unit_test(test_a_small_heap_grows_by_what_stays),
 		cmocka_unit_test(test_holes_are_not_broken_up_for_little),
+		cmocka_unit_test(test_the_largest_request_down_to_nothing),
 		cmocka_unit_test(test_resetting_the_peaks_changes_nothing_else),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
