@@ -215,6 +215,10 @@ struct sim_words {
 };
 trz_status sim_touch(sim *s, trz_context c, trz_stream st, struct sim_words words, const char *name, uint64_t cost_ns);
 
+/* Takes `ns` of virtual time on its stream, which it holds up until the host waits, or has asked whether the work is
+ * done once for each 0.1 ms, or 256 times: so a host that only asks comes to an end. */
+trz_status sim_sleep(sim *s, trz_context c, trz_stream st, uint64_t ns);
+
 /* Work that completes only when others have come to the same point, in any process: a collective. `uses` is the memory
  * that it reads and writes, which must be there when the stream arrives and when the item completes; the array is
  * copied. The functions are called with the machine's lock held, except `wait`, and may not call the machine. */
@@ -346,6 +350,9 @@ uint64_t sim_run(sim *s, uint64_t items);
 
 /* sim_run that runs a starved stream, too: for a host that polls and never blocks. */
 uint64_t sim_nudge(sim *s, uint64_t items);
+
+/* Ends the sleeps that streams are in: for a host that waits without being seen to block. */
+void sim_wake(sim *s);
 
 /* Advances the trace clock by one event and runs, in scheduled order, every item enqueued more than `lag`
  * events ago (lag 0: all that is ready). Items still stay in order within their stream and behind waits. */

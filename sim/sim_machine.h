@@ -111,7 +111,7 @@ struct sim_context {
 
 enum sim_work_kind {
 	SIM_WORK_STAMP, SIM_WORK_VERIFY, SIM_WORK_FILL, SIM_WORK_COPY, SIM_WORK_HOST, SIM_WORK_SPIN, SIM_WORK_WAIT,
-	SIM_WORK_TOUCH, SIM_WORK_MARK, SIM_WORK_AWAIT, SIM_WORK_MEET
+	SIM_WORK_TOUCH, SIM_WORK_MARK, SIM_WORK_AWAIT, SIM_WORK_MEET, SIM_WORK_SLEEP
 };
 
 /* What a touch names: shared by the items of a graph's launches, freed with the last of them. */
@@ -135,7 +135,7 @@ struct sim_work {
 	uint64_t tick, order;       /* when enqueued: the trace clock, and its number among all items; for a graph's node
 	                             * its number among all that was captured */
 	uint64_t generation;        /* newer mappings were made behind its back */
-	uint64_t address, size;     /* stamp, verify, fill; copy: the destination */
+	uint64_t address, size;     /* stamp, verify, fill; copy: the destination. Of a sleep, questions until it ends */
 	uint64_t from, tag;         /* copy: the source; stamp, verify: the tag. A mark has its event's value in `address`,
 	                             * the event's number in `from`, the record's in `tag`; so has a graph's node that
 	                             * awaits an event, which a launch turns into a wait */
@@ -563,6 +563,8 @@ void sim_overlap_seen(struct sim_stream *st, uint64_t sequence);
 
 /* sim_schedule.c */
 bool sim_passed(const struct sim_stream *st, uint64_t sequence);
+/* The host asks whether the stream has passed, and it has not: a sleep that holds it up comes closer to its end. */
+void sim_doze(sim *s, struct sim_stream *st);
 /* Whether what a spinning item waits for has come. */
 bool sim_value_ready(const sim *s, const struct sim_work *w);
 /* Wakes the threads that wait for a host function. */

@@ -30,7 +30,8 @@ void sim_complete(sim *s, struct sim_stream *st)
 	last->active_index = st->active_index;
 }
 
-/* A head is not ready while what it waits for has not come, while it spins, or while its host function runs. */
+/* A head is not ready while what it waits for has not come, while it spins or sleeps, or while its host function
+ * runs. */
 static bool is_ready(const sim *s, const struct sim_stream *st)
 {
 	const struct sim_work *w = sim_head(st);
@@ -40,6 +41,8 @@ static bool is_ready(const sim *s, const struct sim_stream *st)
 		return sim_passed(w->other, w->sequence);
 	if (w->kind == SIM_WORK_SPIN)
 		return sim_value_ready(s, w);
+	if (w->kind == SIM_WORK_SLEEP)
+		return w->size == 0;
 	return w->kind != SIM_WORK_MEET || sim_meet_ready(w);
 }
 
@@ -238,6 +241,27 @@ static struct sim_stream *needed_for(const sim *s, struct sim_stream *st)
 	return st;
 }
 
+/* The sleep at the head of `st` has so many questions less to go, or none. */
+static void pass_sleep(struct sim_stream *st, uint64_t questions)
+{
+	struct sim_work *w = sim_head(st);
+	if (st->completed < st->enqueued && w->kind == SIM_WORK_SLEEP)
+		w->size -= min_u64(w->size, questions);
+}
+
+void sim_doze(sim *s, struct sim_stream *st)
+{
+	pass_sleep(needed_for(s, st), 1);
+}
+
+void sim_wake(sim *s)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	for (size_t i = 0; i < s->active_count; i++)
+		pass_sleep(s->active[i], UINT64_MAX);
+	sim_leave(&call);
+}
+
 /* Runs one item on the way to what the host waits for; false: a deadlock. LIFO and STARVE run only the needed item,
  * RANDOM mixes others in, FIFO keeps to its order. */
 static bool step_towards(sim *s, struct sim_stream *target, unsigned *looks)
@@ -248,6 +272,7 @@ static bool step_towards(sim *s, struct sim_stream *target, unsigned *looks)
 	struct sim_stream *st = others ? pick(s, UINT64_MAX, false) : NULL;
 	if (!st)
 		st = needed_for(s, target);
+	pass_sleep(st, UINT64_MAX);
 	if (!is_ready(s, st))
 		st = pick(s, UINT64_MAX, false);
 	if (!st)

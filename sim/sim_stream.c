@@ -498,8 +498,10 @@ trz_status sim_stream_idle(sim *s, trz_context context, trz_stream stream)
 	call.status = sim_stream_find(s, context, stream, &st);
 	if (call.status == TRZ_OK)
 		call.status = sim_capture_sync(s, st->context->device, st);
-	if (call.status == TRZ_OK && !sim_passed(st, st->enqueued))
+	if (call.status == TRZ_OK && !sim_passed(st, st->enqueued)) {
+		sim_doze(s, st);
 		call.status = TRZ_NOT_READY;
+	}
 	return sim_leave(&call);
 }
 
@@ -524,8 +526,10 @@ trz_status sim_event_passed(sim *s, trz_context context, trz_event event)
 		return sim_capture_ask(s, e);
 	if (!e->stream)
 		return TRZ_OK;
-	if (!sim_passed(e->stream, e->sequence))
+	if (!sim_passed(e->stream, e->sequence)) {
+		sim_doze(s, e->stream);
 		return TRZ_NOT_READY;
+	}
 	note_edge(e->stream, e->sequence);
 	return TRZ_OK;
 }

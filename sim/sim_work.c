@@ -23,7 +23,7 @@ const char *sim_work_name(const struct sim_work *w)
 		[SIM_WORK_STAMP] = "stamp", [SIM_WORK_VERIFY] = "verify", [SIM_WORK_FILL] = "fill",
 		[SIM_WORK_COPY] = "copy", [SIM_WORK_HOST] = "host function", [SIM_WORK_SPIN] = "spin",
 		[SIM_WORK_WAIT] = "wait", [SIM_WORK_TOUCH] = "kernel", [SIM_WORK_MARK] = "event",
-		[SIM_WORK_AWAIT] = "wait", [SIM_WORK_MEET] = "collective",
+		[SIM_WORK_AWAIT] = "wait", [SIM_WORK_MEET] = "collective", [SIM_WORK_SLEEP] = "sleep",
 	};
 	return names[w->kind];
 }
@@ -66,6 +66,7 @@ bool sim_work_uses(const struct sim_work *w, uint64_t address, uint64_t size)
 	case SIM_WORK_TOUCH:
 	case SIM_WORK_MARK:
 	case SIM_WORK_AWAIT:
+	case SIM_WORK_SLEEP:
 		return false;
 	}
 	return false;
@@ -182,6 +183,8 @@ void sim_work_execute(sim *s, const struct sim_stream *st, const struct sim_work
 		execute_mark(s, st, w);
 		return;
 	}
+	if (w->kind == SIM_WORK_SLEEP)
+		return;
 	if (sim_in_window(s, w->address) && !check_access(s, st, w, w->address))
 		return;
 	if (w->kind == SIM_WORK_SPIN) {
@@ -305,5 +308,12 @@ trz_status sim_wait_value(sim *s, trz_context c, trz_stream st, uint64_t address
 	struct sim_work work = {
 		.kind = SIM_WORK_SPIN, .address = address, .size = bytes, .tag = value, .unit = (uint8_t)how,
 	};
+	return enqueue(s, c, st, work);
+}
+
+trz_status sim_sleep(sim *s, trz_context c, trz_stream st, uint64_t ns)
+{
+	enum { QUESTION_NS = 100000, MOST_QUESTIONS = 256 };
+	struct sim_work work = {.kind = SIM_WORK_SLEEP, .cost_ns = ns, .size = min_u64(ns / QUESTION_NS, MOST_QUESTIONS)};
 	return enqueue(s, c, st, work);
 }

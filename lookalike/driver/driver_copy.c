@@ -169,7 +169,7 @@ cuda_result look_copy_piece(const struct look_piece *p, void *stream, bool wait)
 	LOOK_NEED(p->to && p->from, INVALID_VALUE);
 	LOOK_NEED(!(p->to_device && is_pageable(p->to)) && !(p->from_device && is_pageable(p->from)), INVALID_VALUE);
 	LOOK_NEED(is_whole(p->to, p->size) && is_whole(p->from, p->size), INVALID_VALUE);
-	bool late = look.work == LOOK_LATE, stage = false, waits = wait || is_pageable(p->to);
+	bool late = look_is_late(), stage = false, waits = wait || is_pageable(p->to);
 	look_note_work(context, stream);
 	if (!wait && late && !look_is_captured(context, stream)) {
 		stage = is_pageable(p->from) && p->size <= staged_most && !is_pageable(p->to);

@@ -123,8 +123,9 @@ cuda_result cuMemFreeHost(void *address)
 	struct host_range range;
 	LOOK_ENTER(cuMemFreeHost);
 	LOOK_NEED(take_out(address, true, &range), INVALID_VALUE);
-	while (sim_unfinished(look.sim) > 0 && sim_nudge(look.sim, UINT64_MAX) > 0)
-		continue;
+	do
+		sim_wake(look.sim);
+	while (sim_unfinished(look.sim) > 0 && sim_nudge(look.sim, UINT64_MAX) > 0);
 	munmap(address, range.size);
 	return TRZ_CUDA_SUCCESS;
 }

@@ -31,22 +31,42 @@ static void *watch(void *unused)
 		uint64_t now = activity();
 		quiet = now == last ? quiet + 1 : 0;
 		last = now;
-		if (quiet >= QUIET && sim_unfinished(look.sim) > 0)
-			sim_nudge(look.sim, UINT64_MAX);
+		if (quiet < QUIET || sim_unfinished(look.sim) == 0)
+			continue;
+		sim_wake(look.sim);
+		sim_nudge(look.sim, UINT64_MAX);
 	}
 	return NULL;
 }
 
 /* Blocks signals in the thread: they are for the program's own threads. */
-void look_idle_open(void)
+static void open_watch(void)
 {
 	pthread_t thread;
 	sigset_t all, before;
-	if (look.work != LOOK_LATE)
-		return;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	if (pthread_create(&thread, NULL, watch, NULL) == 0)
 		pthread_detach(thread);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static pthread_once_t watched = PTHREAD_ONCE_INIT;
+
+void look_idle_open(void)
+{
+	if (look_is_late())
+		pthread_once(&watched, open_watch);
+}
+
+void look_sleeps(void)
+{
+	__atomic_store_n(&look.has_slept, true, __ATOMIC_RELAXED);
+	if (look.work != LOOK_BLOCKED)
+		look_idle_open();
+}
+
+bool look_is_late(void)
+{
+	return look.work == LOOK_LATE || __atomic_load_n(&look.has_slept, __ATOMIC_RELAXED);
 }

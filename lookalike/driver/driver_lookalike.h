@@ -38,6 +38,7 @@ struct look_machine {
 	bool violated;               /* set atomically */
 	bool told;                   /* set atomically: the next violation has been told in full already */
 	bool has_captured;           /* set atomically: a capture has begun */
+	bool has_slept;              /* set atomically: a kernel has kept its stream busy */
 	bool has_met;                /* set atomically: has met other ranks in a collective */
 	uint64_t kernel_ns, overhead_bytes, capacity_bytes, seed;
 	uint64_t collective_bytes;   /* collectives of up to this many bytes a rank move real bytes */
@@ -131,6 +132,9 @@ cuda_result look_enqueued(trz_status status);
 
 /* driver_idle.c: from here on late work completes when the program makes no call for a second. */
 void look_idle_open(void);
+/* A kernel keeps its stream busy: from here on work may be late, even if it is done at once otherwise. */
+void look_sleeps(void);
+bool look_is_late(void);
 
 /* driver_host.c: whether a host address is pinned, and its flags. */
 bool look_pinned(const void *address, uint64_t *start, uint64_t *size, unsigned *flags);

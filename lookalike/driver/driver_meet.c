@@ -50,6 +50,8 @@ uint64_t trz_lookalike_progress(bool push)
 	if (!look.sim)
 		return 0;
 	uint64_t ran = 0;
+	if (push)
+		sim_wake(look.sim);
 	if (look.work == LOOK_NOW)
 		ran = sim_nudge(look.sim, UINT64_MAX);
 	else if (push)

@@ -14,11 +14,15 @@
 /* ---- when work runs ------------------------------------------------------------ */
 
 /* Late work runs when the host blocks, and in portions by seed during calls: so programs that only query come to an
- * end, and the backlog of one that never blocks stays bounded. */
+ * end, and the backlog of one that never blocks stays bounded. Behind a kernel that sleeps all work is late; the host
+ * waits for it when the backlog gets too long. */
 void look_progress(void)
 {
 	enum { PORTION = 16, BACKLOG = 4096 };
 	static uint64_t calls;
+	bool sleeps = __atomic_load_n(&look.has_slept, __ATOMIC_RELAXED);
+	if (sleeps && look.work != LOOK_BLOCKED && sim_unfinished(look.sim) > BACKLOG)
+		sim_wake(look.sim);
 	if (look.work == LOOK_NOW) {
 		sim_nudge(look.sim, UINT64_MAX);
 		return;

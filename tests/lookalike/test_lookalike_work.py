@@ -346,6 +346,51 @@ must(runtime.cudaEventElapsedTime(byref(ms), first, last))
 assert 70 <= ms.value < 70.1, ms.value
 """, kernel_ns=7000000)
 
+    def test_pytorchs_sleep_keeps_its_stream_busy(self):
+        """torch.cuda._sleep: programs and tests check with it that memory is not used again too early."""
+        program = """
+SOURCE = (b".version 8.0\\n.target sm_80\\n.address_size 64\\n"
+          b".visible .entry _ZN2at4cuda11spin_kernelEl(.param .u64 cycles)\\n{\\nret;\\n}\\n\\0")
+module, spin, first, last, ms = c_void_p(), c_void_p(), c_void_p(), c_void_p(), ctypes.c_float()
+must(driver.cuModuleLoadData(byref(module), SOURCE))
+must(driver.cuModuleGetFunction(byref(spin), module, b"_ZN2at4cuda11spin_kernelEl"))
+must(runtime.cudaEventCreate(byref(first)))
+must(runtime.cudaEventCreate(byref(last)))
+stream, other, a = new_stream(), new_stream(), malloc(4096)
+
+def sleep():
+    cycles = c_uint64(50_000_000)
+    arguments = (c_void_p * 1)(ctypes.addressof(cycles))
+    must(driver.cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, arguments, None))
+
+must(runtime.cudaDeviceSynchronize())
+source = ctypes.create_string_buffer(b"before")
+must(runtime.cudaEventRecord(first, stream))
+sleep()
+must(runtime.cudaMemcpyAsync(c_void_p(a), source, c_size_t(6), 1, stream))
+source.value = b"after"
+must(runtime.cudaEventRecord(last, stream))
+assert runtime.cudaEventQuery(last) == 600
+assert runtime.cudaStreamQuery(stream) == 600
+must(runtime.cudaMemsetAsync(c_void_p(a + 1024), 1, c_size_t(8), other))
+assert runtime.cudaStreamQuery(other) == WORK
+must(runtime.cudaEventSynchronize(last))
+must(runtime.cudaEventElapsedTime(byref(ms), first, last))
+assert 25 <= ms.value < 26, ms.value
+assert download(a, 6) == b"before", download(a, 6)
+sleep()
+asked = 0
+while runtime.cudaStreamQuery(stream) == 600:
+    asked += 1
+assert asked > 10, asked
+sleep()
+must(runtime.cudaMemsetAsync(c_void_p(a), 1, c_size_t(8), stream))
+must(runtime.cudaFree(c_void_p(a)))
+must(runtime.cudaStreamQuery(stream))
+"""
+        succeed(self, program.replace("WORK", "0"), device="h100")
+        succeed(self, program.replace("runtime.cudaStreamQuery(other) == WORK", "True"), work="late", device="h100")
+
     def test_streams_and_events_take_documented_flags(self):
         succeed(self, """
 event, stream, priority = c_void_p(), c_void_p(), c_int()

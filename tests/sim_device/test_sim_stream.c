@@ -836,9 +836,61 @@ static void test_copy_reads_its_source_late(void **state)
 	fixture_close(&f);
 }
 
+/* A stream that sleeps is passed neither by nudges nor by a few questions, but by a host that waits, wakes it or asks
+ * for long. One of less than 0.1 ms holds nothing up. */
+static void test_sleep_holds_its_stream_up(void **state)
+{
+	(void)state;
+	enum { MS = 1000000 };
+	int64_t ns = 0;
+	struct fixture f = fixture_lenient(0);
+	unsigned clock = 0, asked = 0;
+	struct mark m[3] = {{&clock, 0}, {&clock, 0}, {&clock, 0}};
+	trz_stream st = make_stream(&f), other = make_stream(&f);
+	trz_event timed[2];
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(sim_event_create_timed(f.s, f.c, &timed[i]), TRZ_OK);
+	assert_int_equal(f.d->event_record(f.self, f.c, timed[0], st), TRZ_OK);
+	assert_int_equal(sim_sleep(f.s, f.c, st, 50 * MS), TRZ_OK);
+	assert_int_equal(sim_sleep(f.s, f.c, st, 30 * MS), TRZ_OK);
+	enqueue_mark(&f, st, &m[0]);
+	trz_event slept = record_on(&f, st);
+	enqueue_mark(&f, other, &m[1]);
+	sim_nudge(f.s, UINT64_MAX);
+	assert_int_equal(m[0].at, 0);
+	assert_int_equal(m[1].at, 1);
+	for (int i = 0; i < 20; i++) {
+		assert_int_equal(query(&f, slept), TRZ_NOT_READY);
+		sim_nudge(f.s, UINT64_MAX);
+	}
+	assert_int_equal(f.d->stream_wait(f.self, f.c, other, slept), TRZ_OK);
+	enqueue_mark(&f, other, &m[2]);
+	assert_int_equal(sim_stream_sync(f.s, f.c, other), TRZ_OK);
+	assert_int_equal(m[0].at, 2);
+	assert_int_equal(m[2].at, 3);
+	assert_int_equal(f.d->event_record(f.self, f.c, timed[1], st), TRZ_OK);
+	assert_int_equal(sim_stream_sync(f.s, f.c, st), TRZ_OK);
+	assert_int_equal(sim_event_elapsed(f.s, timed[0], timed[1], &ns), TRZ_OK);
+	assert_in_range(ns, 80 * MS, 81 * MS);
+
+	assert_int_equal(sim_sleep(f.s, f.c, st, 50 * MS), TRZ_OK);
+	for (slept = record_on(&f, st); query(&f, slept) == TRZ_NOT_READY; asked++)
+		sim_nudge(f.s, UINT64_MAX);
+	assert_int_equal(asked, 256);
+
+	assert_int_equal(sim_sleep(f.s, f.c, st, 50 * MS), TRZ_OK);
+	assert_int_equal(sim_run(f.s, 1), 0);
+	sim_wake(f.s);
+	assert_int_equal(sim_run(f.s, 1), 1);
+	assert_int_equal(sim_sleep(f.s, f.c, st, MS / 50), TRZ_OK);
+	assert_int_equal(sim_run(f.s, 1), 1);
+	fixture_close(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_sleep_holds_its_stream_up),
 		cmocka_unit_test(test_work_runs_late_and_in_order),
 		cmocka_unit_test(test_record_captures_the_moment),
 		cmocka_unit_test(test_event_may_go_early),
