@@ -63,8 +63,8 @@ LOOKALIKE_API void trz_lookalike_on_blank_read(lookalike_blank_read *observer);
 /* What is known of PyTorch's values (python/terrazzo/sim/computing.cpp).
  *   The address says which device's default stream is meant, if it is one.
  *   wait: for the stream's work. False: the stream is captured, or has failed.
- *   get: waits, then tells what a collective has brought there of what a host has sent, whatever work came later.
- *     False: nothing, or the stream is captured.
+ *   get: waits, then tells what a collective has brought there of what a host has sent, whatever work came later, or
+ *     what this process's host has sent since the last work. False: nothing, or the stream is captured.
  *   put: from this point of the stream on, the memory holds these bytes, which count as sent by the host. This is no
  *     work of the program's, nor part of a capture.
  *   vouch: reads of the range in this thread give what lies there.

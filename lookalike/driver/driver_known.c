@@ -128,7 +128,8 @@ bool trz_lookalike_wait(uint64_t address, void *stream)
 
 bool trz_lookalike_get(uint64_t address, void *bytes, uint64_t size, void *stream)
 {
-	return trz_lookalike_wait(address, stream) && look_is_brought(address, size) &&
+	return trz_lookalike_wait(address, stream) &&
+	       (look_is_brought(address, size) || trz_lookalike_is_known(address, size)) &&
 	       sim_peek(look.sim, address, bytes, size);
 }
 

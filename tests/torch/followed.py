@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each operation gives on the device what it gives on the host, or 0 if that is not known: never an older value."""
+import pickle
 import threading
 
 import torch
@@ -153,3 +154,10 @@ for number in range(3):
     assert torch.equal(back.cpu(), integers() + number + 1)
     second.copy_(stage, non_blocking=True)
 assert torch.equal(second.sum(0).cpu(), (integers() + 3).sum(0))
+
+# Unpickled: the values come by a plain copy into memory that no operation has filled
+for sent in integers(), numbers().bool(), torch.tensor([3, 5]):
+    loaded = pickle.loads(pickle.dumps(sent.to(D)))
+    forget_nothing()
+    assert torch.equal((loaded + 1).cpu(), sent + 1) and torch.equal(torch.stack([loaded[0]])[0].cpu(), sent[0])
+    assert bool((loaded == sent.to(D)).all())

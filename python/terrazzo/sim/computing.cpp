@@ -386,6 +386,8 @@ void begin(Running &run, c10::ArrayRef<IValue> inputs, const Tensor *device)
 	note_changed(run, inputs);
 	note_order(run, inputs);
 	run.is_captured = device && driver.is_captured(current_stream(*device));
+	if (operation.takes_memory)
+		return;
 	if (operation.is_composite)
 		open(run);
 	bool to_device = operation.is_copy && is_on_device(run.changed[0]);
@@ -650,6 +652,8 @@ void on_end(const at::RecordFunction &fn, at::ObserverContext *context)
 		return close(run, has_failed);
 	if (has_failed)
 		return;
+	if (run.operation.takes_memory)
+		return learn_sent(results[0].toTensor());
 	show_changed(run);
 	try {
 		if (can_take(run, results))
@@ -704,6 +708,7 @@ extern "C" __attribute__((visibility("default"))) const char *computing_begin()
 		look_up(library, "trz_lookalike_vouch", driver.vouch);
 		look_up(library, "trz_lookalike_answer", driver.answer);
 		look_up(library, "trz_lookalike_wait", driver.wait);
+		look_up(library, "trz_lookalike_is_known", driver.is_known);
 	} catch (const std::string &why) {
 		failure = why;
 		return failure.c_str();

@@ -39,6 +39,7 @@ struct Driver {
 	void (*vouch)(uint64_t address, uint64_t size);
 	void (*answer)(const uint64_t *answer);
 	bool (*wait)(uint64_t address, void *stream);
+	bool (*is_known)(uint64_t address, uint64_t size);
 } driver;
 
 /* ---- the host's side ---- */
@@ -428,7 +429,7 @@ bool is_zero(const Tensor &tensor, const Bytes &bytes)
 	return all_places(tensor, is_zero_at);
 }
 
-/* What a collective brings; NULL: it is not known. */
+/* What a collective or the host brings; NULL: it is not known. */
 Bytes await(const Tensor &tensor)
 {
 	const at::Storage &storage = tensor.storage();
@@ -440,6 +441,17 @@ Bytes await(const Tensor &tensor)
 	}
 	keep(tensor, State::KNOWN, bytes);
 	return bytes;
+}
+
+/* Memory that no operation has filled may hold what the host has sent: that of tensors that are unpickled. */
+void learn_sent(const Tensor &tensor)
+{
+	Bytes bytes;
+	if (!is_on_device(tensor) || !is_plain(tensor) || !fits(tensor, tensor.storage().nbytes()))
+		return;
+	auto address = reinterpret_cast<uintptr_t>(tensor.storage().data());
+	if (find(tensor, bytes) == State::UNKNOWN && driver.is_known(address, tensor.storage().nbytes()))
+		await(tensor);
 }
 
 /* What is known of the memory of a tensor of the device, or NULL. */

@@ -54,6 +54,7 @@ struct Operation {
 	bool has_kernel = false, is_followed = false, is_copy = false, is_read = false, decides = false;
 	bool is_collective = false, multiplies = false, is_on_host = false;
 	bool finds = false;              /* one or more of anything, known or not */
+	bool takes_memory = false;       /* set_: gives a tensor other memory, which may hold what the host has sent */
 	bool is_composite = false;       /* may change something though none of its parts does */
 	bool is_limit = false;           /* clamp: limits values from below */
 	std::optional<bool> if_unknown;  /* what a check of values that are not known finds */
@@ -68,6 +69,7 @@ struct Operation {
 		is_collective = !is_own && name.find("c10d") != std::string::npos;
 		own = name.substr(name.find("::") + 2);
 		is_copy = own == "copy_";
+		takes_memory = is_own && own == "set_";
 		is_read = is_copy || own == "_local_scalar_dense";
 		bool is_unique = own.find("unique") != std::string::npos;
 		decides = own == "nonzero" || own == "equal" || is_unique;
@@ -115,7 +117,8 @@ struct Operation {
 	bool is_nothing() const
 	{
 		bool is_own = name.rfind("aten::", 0) == 0;
-		return !is_followed && !is_composite && !is_collective && (is_own || (!has_kernel && written.empty()));
+		bool is_seen = is_followed || is_composite || is_collective || takes_memory;
+		return !is_seen && (is_own || (!has_kernel && written.empty()));
 	}
 
 private:
