@@ -756,7 +756,7 @@ static trz_status read_plain(struct reader *r, struct trace_input *in)
 {
 	trz_status status = plain_init(&r->plain, true);
 	if (status == TRZ_OK)
-		status = input_fill(in, 1);
+		status = input_fill(in, COMPACT_MAGIC_SIZE);
 	if (status != TRZ_OK)
 		return status;
 	if (in->at == in->end)
@@ -765,7 +765,7 @@ static trz_status read_plain(struct reader *r, struct trace_input *in)
 		return pickle_read(in, &r->plain);
 	if (is_json(*in->at))
 		return json_read(in, &r->plain);
-	if (*in->at == (unsigned char)COMPACT_MAGIC[0])
+	if (in->end - in->at >= COMPACT_MAGIC_SIZE && memcmp(in->at, COMPACT_MAGIC, COMPACT_MAGIC_SIZE) == 0)
 		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: not a memory snapshot but a trace, which terrazzo replay and "
 		                "terrazzo report read", in->name);
 	return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: not a memory snapshot: neither a pickle of protocol 2 to 5 nor JSON",

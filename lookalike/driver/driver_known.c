@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a short read from the device may give besides 0: bytes that the host has sent or filled with, and what PyTorch's operations
- * make of such bytes, which python/terrazzo/sim/computing.cpp tells.
+ * What a short read from the device may give besides 0: bytes that the host has sent or filled with, and what PyTorch's
+ * operations make of such bytes, which python/terrazzo/sim/computing.cpp tells.
  */
 #include "driver_lookalike.h"
 
