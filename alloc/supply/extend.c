@@ -661,15 +661,6 @@ trz_status extend_behind(trz_heap *h, const struct demand *d, struct window *w, 
 
 /* ---- the largest request ---- */
 
-/* The largest request that so many new bytes serve. Plain allocations are made for what alignment may lose, too; one of
- * memory that serves once is whole granules besides. */
-static uint64_t served_by(const trz_heap *h, uint64_t bytes)
-{
-	uint64_t lost = h->driver.vmm ? 0 : h->dedicates ? h->driver.granule : UNIT;
-	bytes = align_down(bytes, h->driver.granule);
-	return bytes - min_u64(bytes, lost);
-}
-
 uint64_t extend_largest(trz_heap *h, struct lane *l)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -694,7 +685,7 @@ uint64_t extend_largest(trz_heap *h, struct lane *l)
 	uint64_t dedicated = reclaim_dedicated_bytes_locked(h);  /* the ladder would return it */
 	heap_unlock(h);
 	uint64_t limit = heap_limit(h), reserved = heap_reserved(h) - dedicated;
-	uint64_t growth = served_by(h, min_u64(free_bytes + dedicated, limit > reserved ? limit - reserved : 0));
+	uint64_t growth = extent_serves(h, min_u64(free_bytes + dedicated, limit > reserved ? limit - reserved : 0));
 	if (h->dedicates)
 		return growth;
 	uint64_t whole_tail = align_down(tail, h->driver.granule);  /* may be among the movable tiles: counts once */

@@ -37,6 +37,15 @@ static inline uint64_t extent_segment(uint64_t bytes)
 	return align_up(bytes + UNIT, GRANULE);
 }
 
+/* The largest request that so many new bytes serve. Of a plain allocation some are for the edges; one that serves once
+ * is whole granules besides. */
+static inline uint64_t extent_serves(const trz_heap *h, uint64_t bytes)
+{
+	uint64_t lost = h->driver.vmm ? 0 : h->dedicates ? h->driver.granule : UNIT;
+	bytes = align_down(bytes, h->driver.granule);
+	return bytes - min_u64(bytes, lost);
+}
+
 /* A plain driver allocation as a window of its own, a busy block that counts as idle. LIMIT, OUT_OF_MEMORY,
  * HOST_MEMORY, CONTEXT_DEAD, DRIVER: all is as it was. */
 trz_status extent_classic(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, struct block **out);

@@ -15,6 +15,7 @@
 #include "size_text.h"
 #include "supply/borrow.h"
 #include "supply/extend.h"
+#include "supply/extent.h"
 #include "supply/reclaim.h"
 #include "supply/shared.h"
 
@@ -87,7 +88,7 @@ static uint64_t missing(trz_heap *h, const struct lane *l, uint64_t bytes, uint6
 {
 	uint64_t limit = heap_limit(h), reserved = heap_reserved(h);
 	uint64_t growth = min_u64(device_free, limit > reserved ? limit - reserved : 0);
-	uint64_t all = align_down(growth, h->driver.granule) + counter_get(&h->counters.cached_bytes.current) +
+	uint64_t all = extent_serves(h, growth) + counter_get(&h->counters.cached_bytes.current) +
 	               counter_get(&h->counters.pending_bytes.current);
 	all -= min_u64(all, held_for_graphs(h, l));
 	return bytes > all ? bytes - all : 0;
