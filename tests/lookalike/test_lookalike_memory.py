@@ -362,14 +362,15 @@ a, f = malloc(4096), kernel()
 here, data = c_uint64(a), ctypes.create_string_buffer(8)
 get = driver.trz_lookalike_get
 get.restype = ctypes.c_bool
+assert not get(here, data, c_uint64(8), None), "nothing was sent yet"
 upload(a, b"sent....")
-assert not get(here, data, c_uint64(8), None)
+assert get(here, data, c_uint64(8), None) and data.raw == b"sent...."
 late = c_void_p()
 must(runtime.cudaHostAlloc(byref(late), c_size_t(24), 0))
 must(driver.cuMemcpyDtoHAsync_v2(late, here, c_size_t(24), None))
 assert driver.trz_lookalike_wait(here, None) & 1 and ctypes.string_at(late, 4) == b"sent"
 must(launch(f, a))
-assert download(a, 8) == bytes(8)
+assert download(a, 8) == bytes(8) and not get(here, data, c_uint64(8), None)
 driver.trz_lookalike_put(here, b"8 bytes!", c_uint64(8), None)
 assert download(a, 8) == b"8 bytes!"
 must(launch(f, a))
