@@ -148,7 +148,9 @@ static void test_worlds_notice_streams_mixed_up(void **state)
 	assert_null(planted_noticed(&world, NULL, changes_contexts, NULL, 2));
 	expect("a part of the ids", "", make_forgetful, is_late, NULL);
 	expect("threads", "violation", NULL, is_late, pass_work_of_threads);
+	planted_first = 1200;  /* the first that notices is 1287 */
 	expect("a context that ends", "", make_blind, changes_contexts, NULL);
+	planted_first = 1;
 }
 
 /* ---- limits and children ---------------------------------------------------------------------------------- */
