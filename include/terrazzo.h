@@ -218,7 +218,8 @@ TRZ_API trz_status trz_stream_retire(trz_heap *heap, trz_stream stream);
  * Reporting is optional: what the heap does not know, it asks the driver. But a program that reports one record of an
  * event must report them all, and call trz_event_forget before it destroys the event. It must also call
  * trz_event_forget after each record made in another way (external, in another process, by a launch), and not report
- * waits for such a record.
+ * waits for such a record. If other threads may wait for the event, or ask about it, during that record, forgetting it
+ * afterwards comes too late: report such a record as one that the driver refused, or report nothing of the event.
  *
  * Any number of threads may call these functions, even for one event. They have no errors: what is uncertain, because
  * the host has no memory or two threads recorded the event at the same time, the heap does not learn. Nor does it learn

@@ -23,6 +23,20 @@ static trz_status record(struct world *w, trz_event event, unsigned stream, bool
 	return status;
 }
 
+/* In a way that the heap knows nothing of: it is to forget the event. Other threads may wait for it meanwhile: then the
+ * record is reported as one that has failed. */
+static trz_status record_unseen(struct world *w, trz_event event, unsigned stream)
+{
+	bool meanwhile = w->free_running;
+	uint64_t token = meanwhile ? trz_event_record_begin(w->heap, event, handle_of(w, stream)) : 0;
+	trz_status status = record(w, event, stream, false);
+	if (meanwhile)
+		trz_event_record_end(w->heap, event, handle_of(w, stream), token, false);
+	else
+		trz_event_forget(w->heap, event);
+	return status;
+}
+
 static trz_status await(struct world *w, trz_event event, unsigned stream, bool told)
 {
 	uint64_t token = told ? trz_stream_wait_begin(w->heap, handle_of(w, stream), event) : 0;
@@ -105,9 +119,7 @@ const char *world_signal(struct actor *a)
 		return NULL;
 	trz_event event = w->signals[below(a, WORLD_SIGNALS)];
 	bool told = !chance(a, 8);
-	trz_status status = record(w, event, stream, told);
-	if (!told)
-		trz_event_forget(w->heap, event);
+	trz_status status = told ? record(w, event, stream, true) : record_unseen(w, event, stream);
 	leave_with_signals(a, stream);
 	MUST(w, status);
 	return NULL;
