@@ -765,6 +765,8 @@ static void gather_words(struct look_function *f, void **params, void **extra, s
 		add_word(g, word_at(buffer, (uint32_t)at), false);
 }
 
+#define MOST_NS 4e18  /* far below 2^63 */
+
 static trz_status enqueue_sleep(const struct cuda_kernel_node *k, trz_context context, void *stream)
 {
 	int64_t cycles;
@@ -772,7 +774,7 @@ static trz_status enqueue_sleep(const struct cuda_kernel_node *k, trz_context co
 	double ns = cycles > 0 ? (double)cycles * 1000 / look.profile->clock_mhz : 0;
 	__atomic_fetch_add(&look_live.kernels, 1, __ATOMIC_RELAXED);
 	look_sleeps();
-	return sim_sleep(look.sim, context, stream, look.kernel_ns + (ns < INT64_MAX / 2 ? (uint64_t)ns : INT64_MAX / 2));
+	return sim_sleep(look.sim, context, stream, look.kernel_ns + (uint64_t)(ns < MOST_NS ? ns : MOST_NS));
 }
 
 static trz_status enqueue(const struct cuda_kernel_node *k, trz_context context, void *stream)
