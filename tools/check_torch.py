@@ -255,7 +255,8 @@ class Suite:
         with tempfile.TemporaryDirectory() as folder:
             trace = Path(folder) / "a.trace"
             report = self.run("-c", "import torch; torch.zeros(9, device='cuda')",
-                              options=[f"--record={trace}"], **pools)
+                              options=[f"--record={trace}"], status=2, **pools)
+            expect("there is no trace" in report["output"], report["output"])
             expect("PyTorch's requests cannot be followed: cudaMallocAsync" in report["output"], report["output"])
 
     def places(self):
