@@ -47,6 +47,14 @@ static bool lies_in(const struct call_frame *f, const char *part)
 	return false;
 }
 
+static bool lies_in_any(const struct call_frame *f, const char *const *parts, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (lies_in(f, parts[i]))
+			return true;
+	return false;
+}
+
 static bool is_python(const struct call_frame *f)
 {
 	return ends(f->file, ".py") || strncmp(f->file, "<ipython", 8) == 0 || strncmp(f->file, "Cell In[", 8) == 0 ||
@@ -60,10 +68,7 @@ static bool is_torch(const struct call_frame *f)
 		"packages/torch/", "packages/terrazzo/", "/pytorch/torch/", "/terrazzo/torch/", "torch/nn/", "torch/optim/",
 		"torch/autograd/", "torch/utils/", "torch/cuda/", "torch/distributed/", "torch/_",
 	};
-	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-		if (lies_in(f, parts[i]))
-			return true;
-	return path_begins(f->file, "torch/");
+	return lies_in_any(f, parts, sizeof parts / sizeof parts[0]) || path_begins(f->file, "torch/");
 }
 
 /* What stands in PyTorch's place in other programs of Python. */
@@ -74,10 +79,7 @@ static bool is_arrays(const struct call_frame *f)
 		"packages/cuda/", "packages/rmm/", "packages/cudf/", "packages/jax/", "packages/jaxlib/",
 		"packages/tensorflow/",
 	};
-	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-		if (lies_in(f, parts[i]))
-			return true;
-	return false;
+	return lies_in_any(f, parts, sizeof parts / sizeof parts[0]);
 }
 
 /* C:\Python311\Lib\runpy.py, C:\Users\me\miniconda3\envs\lab\lib\runpy.py */

@@ -771,8 +771,6 @@ static bool fills(enum remedy_kind kind)
 	return kind == REMEDY_GROWTH || kind == REMEDY_FEWER || (kind >= REMEDY_ATTEMPT && kind <= REMEDY_LOADED);
 }
 
-/* What may be better than the remedy that the verdict suggests, which will not last or is up to others: to fix a leak,
- * to bound what gets larger or drop what is kept without need, or a batch that is a little smaller. NULL: nothing. */
 static bool spares_use(enum remedy_kind kind)
 {
 	return kind >= REMEDY_OVERFILLED && kind != REMEDY_ROUNDING;
@@ -785,6 +783,8 @@ static bool is_other_half(const struct evidence *e, const struct verdict *v, enu
 	       evidence_known(e->reserved) && e->allocated > e->reserved / 2;
 }
 
+/* What may be better than the remedy that the verdict suggests, which will not last or is up to others: to fix a leak,
+ * to bound what gets larger or drop what is kept without need, or a batch that is a little smaller. NULL: nothing. */
 static const struct verdict_remedy *find_rival(const struct evidence *e, const struct verdict *v)
 {
 	bool others = v->kind == VERDICT_LIMIT || v->kind == VERDICT_OTHER_PROCESS;

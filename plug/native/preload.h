@@ -191,12 +191,15 @@ extern struct preload_call preload_calls[PRELOAD_COUNT];
 /* Finds the driver's functions, if the driver is in the process. false: it is not. */
 bool preload_load(void);
 
-/* Makes a new heap count its memory by the program's stacks. Asks the main thread of a program of Python to make these
- * the lines of Python, unless it is one of PyTorch, which the plug serves. */
+/* Whether this is a process of PyTorch's, which the plug serves. */
+bool preload_in_pytorch(void);
+
+/* Makes a new heap count its memory by the program's stacks. */
 struct native_heap;
 void preload_tell_sites(struct native_heap *heap);
+
+/* In a program of Python other than PyTorch's: asks its main thread to make stacks the lines of Python. */
 void preload_ask_python(void);
-bool preload_in_pytorch(void);
 
 /* What makes heaps leave snapshots for `terrazzo run --report`; NULL: no page is wanted. */
 const char *preload_pages(void);
