@@ -289,6 +289,18 @@ struct live world_look_up(struct world *w, trz_addr address)
 	return l;
 }
 
+bool world_enter_of(struct actor *a, trz_addr address, struct live *l)
+{
+	unsigned stream = world_look_up(a->w, address).stream;
+	if (!world_enter(a, stream))
+		return false;
+	*l = world_look_up(a->w, address);
+	if (l->stream == stream)
+		return true;
+	world_leave(a, stream);
+	return false;
+}
+
 void world_give(struct world *w, const struct live *l)
 {
 	pthread_mutex_lock(&w->lock);

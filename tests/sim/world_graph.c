@@ -456,9 +456,10 @@ static const char *launch_on(struct actor *a, struct world_graph *g, unsigned st
 	atomic_uint *since = &g->pool->since[g - a->graphs];
 	bool done;
 	TRY(free_overwritten(a, g, &done));
+	unsigned joined = atomic_load(since);
 	if (done)
-		TRY(world_join(a, atomic_load(since), stream, &done));
-	if (!done)
+		TRY(world_join(a, joined, stream, &done));
+	if (!done || atomic_load(since) & ~joined)  /* another stream has taken over from one of these meanwhile */
 		return NULL;
 	TRY(world_follow(w, g->pool->launched, stream));
 	MUST(w, sim_graph_launch(w->s, context_of(w, stream), g->graph, handle_of(w, stream)));
@@ -523,15 +524,10 @@ const char *world_end_capture(struct actor *a)
 static const char *take_over(struct actor *a, const struct world_graph *g, trz_addr address, bool *done)
 {
 	struct world *w = a->w;
-	struct live l = world_look_up(w, address);
-	*done = world_enter(a, l.stream);
+	struct live l;
+	*done = world_enter_of(a, address, &l);
 	if (!*done)
 		return NULL;
-	if (world_look_up(w, address).stream != l.stream) {  /* another stream has taken it over meanwhile */
-		world_leave(a, l.stream);
-		*done = false;
-		return NULL;
-	}
 	const char *wrong = world_follow(w, g->pool->launched, l.stream);
 	if (!wrong && g->launched)
 		wrong = world_verify(a, &l, l.stream);

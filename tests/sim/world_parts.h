@@ -88,8 +88,12 @@ bool world_take_shareable(struct actor *a, struct live *l);
 bool world_take_of_pool(struct actor *a, struct live *l, unsigned pool);
 bool world_take_of_streams(struct actor *a, struct live *l, unsigned streams);
 
-/* A block that only the caller touches. */
+/* A block that only the caller touches; but its stream may end and pass it on, unless that has been entered or is
+ * captured. */
 struct live world_look_up(struct world *w, trz_addr address);
+
+/* Looks up such a block and enters its stream. false: that cannot be entered, or has just passed the block on. */
+bool world_enter_of(struct actor *a, trz_addr address, struct live *l);
 
 /* Ends being busy with a block, and stores what has changed. */
 void world_give(struct world *w, const struct live *l);

@@ -346,11 +346,8 @@ const char *world_end_one_export(struct actor *a, struct world_export *e)
 {
 	struct world *w = a->w;
 	struct live l;
-	if (!e->freed) {
-		l = world_look_up(w, e->address);
-		if (!world_enter(a, l.stream))
-			return NULL;
-	}
+	if (!e->freed && !world_enter_of(a, e->address, &l))
+		return NULL;
 	const char *wrong = let_go_there(w, e);
 	if (!wrong)
 		wrong = end_exports(w, e);
