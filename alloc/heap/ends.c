@@ -137,6 +137,9 @@ static void hand_over(trz_heap *h, struct window *w, enum handing how)
 static void drop_lanes(trz_heap *h, struct pool *p)
 {
 	for (struct lane *l; (l = p->lanes);) {
+		for (int part = 0; part < PARTS; part++)
+			if (l->window[part])
+				l->window[part]->grows = false;
 		heap_lock(h);
 		p->lanes = l->pool_next;
 		lane_remove(&h->streams.lanes, l);

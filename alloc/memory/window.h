@@ -36,6 +36,7 @@ struct window {
 	bool nvtx_known;
 	uint8_t kind;                /* enum kind */
 	uint8_t dedicated;           /* DEDICATED_*: each block is a tile, with DEDICATED_ONCE a part of one; 0: packed */
+	bool grows;                  /* a lane grows in it (lane.h); guarded by the growth lock */
 	bool view;                   /* its tiles only visit, and return to their seats (view.h) */
 	struct tile *foreign;        /* an import: the list of its tiles, another process's memory; NULL: the heap's own */
 };

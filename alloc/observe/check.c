@@ -17,6 +17,7 @@ struct sums {
 	uint64_t pending[KINDS], pending_count[KINDS];
 	uint64_t rounding, cached, free_slots, idle, lost, classic, zombie, aliases;
 	uint64_t dedicated, exported, imported;
+	unsigned growing;            /* windows in which a lane grows */
 	struct sites *sites;
 };
 
@@ -345,9 +346,13 @@ static trz_status check_stream(const struct stream *s)
 	return TRZ_OK;
 }
 
-static trz_status check_lane(const struct lane *l)
+static trz_status check_lane(const struct lane *l, struct sums *sum)
 {
 	for (int part = 0; part < PARTS; part++) {
+		if (l->window[part] && !l->window[part]->grows)
+			return CORRUPT("I2", "the window at %#" PRIx64 " does not know that a lane grows in it",
+			               l->window[part]->base);
+		sum->growing += l->window[part] != NULL;
 		const char *wrong = fit_check(&l->fit[part]);
 		if (wrong)
 			return CORRUPT("I3", "stream %" PRIu64 ": %s", l->stream->id, wrong);
@@ -384,7 +389,7 @@ static trz_status check_all(trz_heap *h)
 		if (check_stream(h->streams.list[i]) != TRZ_OK)
 			return TRZ_ERROR_CORRUPT;
 	for (const struct lane *l = h->streams.lanes.first; l; l = l->next) {
-		if (check_lane(l) != TRZ_OK)
+		if (check_lane(l, &sum) != TRZ_OK)
 			return TRZ_ERROR_CORRUPT;
 		indexed += lane_free_bytes(l);
 	}
@@ -392,7 +397,10 @@ static trz_status check_all(trz_heap *h)
 		for (const struct window *w = h->windows[kind]; w; w = w->next) {
 			if (check_window(h, w, &sum) != TRZ_OK || add_tiles(h, w, &sum) != TRZ_OK)
 				return TRZ_ERROR_CORRUPT;
+			sum.growing -= w->grows;
 		}
+	if (sum.growing)
+		return CORRUPT("I2", "a window is said to grow where no lane grows in it");
 	add_zombies(h, &sum);
 	if (check_imports(h, &sum) != TRZ_OK)
 		return TRZ_ERROR_CORRUPT;

@@ -43,6 +43,9 @@ static trz_status open_window(trz_heap *h, struct lane *l, unsigned part, uint64
 	w->pool = l->pool;
 	w->dedicated = l->dedicated;
 	w->view = part == VIEWS;
+	w->grows = true;
+	if (l->window[part])
+		l->window[part]->grows = false;
 	w->next = h->windows[kind];
 	h->windows[kind] = l->window[part] = *out = w;
 	return TRZ_OK;

@@ -551,17 +551,6 @@ void reclaim_all_aliases(trz_heap *h)
 
 /* ---- windows and the end ---- */
 
-/* Whether some lane grows in the window. */
-static bool grows(trz_heap *h, const struct window *w)
-{
-	heap_lock(h);
-	const struct lane *l = h->streams.lanes.first;
-	while (l && l->window[window_part(w)] != w)
-		l = l->next;
-	heap_unlock(h);
-	return l != NULL;
-}
-
 /* false: the driver refuses. */
 static bool close_window(trz_heap *h, struct window **link)
 {
@@ -592,7 +581,7 @@ void reclaim_windows(trz_heap *h)
 			continue;
 		for (struct window **link = &h->windows[kind]; *link;) {
 			struct window *w = *link;
-			bool over = w->mapped == 0 && !grows(h, w);
+			bool over = w->mapped == 0 && !w->grows;
 			if (over && (held + w->size > most || count == QUARANTINE_WINDOWS) && close_window(h, link))
 				continue;
 			held += over ? w->size : 0;
