@@ -93,17 +93,21 @@ static uint64_t room_of(const struct growth *g)
 }
 
 /* The most by which the last tile can exceed the request. */
-static uint64_t last_tile_most(const struct growth *g)
+static uint64_t last_tile_most(const trz_heap *h, enum kind kind)
 {
-	return max_u64(policy_tile(g->heap, g->demand->kind, heap_reserved(g->heap)), g->heap->tile_most);
+	return max_u64(policy_tile(h, kind, heap_reserved(h)), h->tile_most);
 }
 
-/* A window with room for all of the demand and the last tile's excess. */
+/* How much room a window must have for a request and the last tile's excess. */
+static uint64_t room_for(const trz_heap *h, enum kind kind, uint64_t bytes)
+{
+	return align_up(bytes, h->driver.granule) + last_tile_most(h, kind);
+}
+
 static trz_status find_room(struct growth *g)
 {
-	trz_heap *h = g->heap;
-	uint64_t least = align_up(g->demand->bytes, h->driver.granule) + last_tile_most(g);
-	return extent_window(h, g->demand->lane, g->demand->kind, least, &g->window);
+	const struct demand *d = g->demand;
+	return extent_window(g->heap, d->lane, d->kind, room_for(g->heap, d->kind, d->bytes), &g->window);
 }
 
 /* ---- gathering ---- */
@@ -576,7 +580,7 @@ static trz_status extend_by_segment(trz_heap *h, const struct demand *d, struct 
 static trz_status choose_window(struct growth *g)
 {
 	const struct demand *d = g->demand;
-	uint64_t room = align_up(d->bytes, g->heap->driver.granule) + last_tile_most(g);
+	uint64_t room = room_for(g->heap, d->kind, d->bytes);
 	bool view = d->view && d->effort == EFFORT_MOVE && g->gathered_bytes >= g->need - g->need / VIEW_NEW;
 	return view ? extent_window(g->heap, d->lane, VIEWS, room, &g->window) : TRZ_OK;
 }
@@ -652,7 +656,7 @@ trz_status extend_behind(trz_heap *h, const struct demand *d, struct window *w, 
 	struct growth g = {.heap = h, .demand = d, .window = w, .tail = tail,
 	                   .need = align_up(d->bytes, h->driver.granule)};
 	assert(d->kind == (enum kind)w->kind);
-	if (window_room(w) < g.need + last_tile_most(&g))
+	if (window_room(w) < room_for(h, d->kind, g.need))
 		return give_up(&g, TRZ_ERROR_NO_ROOM);
 	if (!policy_creates(h, d, g.need, g.need))
 		gather(&g, d->kind);
@@ -661,33 +665,49 @@ trz_status extend_behind(trz_heap *h, const struct demand *d, struct window *w, 
 
 /* ---- the largest request ---- */
 
+/* How long a block could become in memory of this kind: a free block of the lane's, or one of `fresh` bytes, which new
+ * and movable tiles make up, and the free end of its window. */
+static uint64_t longest_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t fresh, uint64_t movable)
+{
+	HEAP_LOCKED(h);
+	const struct window *w = l->window[kind];
+	const struct block *last = w ? w->blocks.last : NULL;
+	uint64_t largest = counter_get(&l->fit[kind].largest);
+	if (largest <= CELL)
+		largest = 0;  /* no allocation is a block as short (pagemap.h) */
+	if (last && last->state == BLOCK_FREE && last->home == l) {
+		uint64_t whole = align_down(last->size, h->driver.granule);  /* may be among the movable: counts once */
+		uint64_t behind = fresh + last->size - min_u64(whole, movable);
+		if (window_room(w) >= room_for(h, kind, behind))
+			return max_u64(largest, behind);
+	}
+	return max_u64(largest, fresh);
+}
+
 uint64_t extend_largest(trz_heap *h, struct lane *l)
 {
 	HEAP_GROWTH_LOCKED(h);
-	uint64_t largest = 0, movable = 0, tail = 0;
+	uint64_t movable = 0;
 	bool poll_helps;
 	heap_poll(h);
 	if (h->dedicates)
 		reclaim_spent(h);
 	uint64_t free_bytes = heap_ask_device(h, NULL);
 	heap_lock(h);
-	largest = counter_get(&l->fit[LARGE].largest);
-	if (largest <= CELL)
-		largest = 0;  /* no allocation is a block as short (pagemap.h) */
+	uint64_t dedicated = reclaim_dedicated_bytes_locked(h);  /* the ladder would return it */
 	for (int kind = 0; h->driver.vmm && kind < KINDS; kind++) {
 		size_t n = reclaim_find_locked(h, l, kind, FIND_EVERYWHERE, &poll_helps);
 		for (size_t i = 0; n != SIZE_MAX && i < n; i++)
 			movable += h->candidates[i].size;
 	}
-	const struct block *last = l->window[LARGE] ? l->window[LARGE]->blocks.last : NULL;
-	if (last && last->state == BLOCK_FREE && last->home == l)
-		tail = last->size;
-	uint64_t dedicated = reclaim_dedicated_bytes_locked(h);  /* the ladder would return it */
-	heap_unlock(h);
 	uint64_t limit = heap_limit(h), reserved = heap_reserved(h) - dedicated;
 	uint64_t growth = extent_serves(h, min_u64(free_bytes + dedicated, limit > reserved ? limit - reserved : 0));
+	uint64_t large = longest_locked(h, l, LARGE, growth + movable, movable);
+	uint64_t medium = min_u64(longest_locked(h, l, SMALL, growth + movable, movable), h->config.medium_limit);
+	heap_unlock(h);
 	if (h->dedicates)
 		return growth;
-	uint64_t whole_tail = align_down(tail, h->driver.granule);  /* may be among the movable tiles: counts once */
-	return max_u64(largest, growth + movable + tail - min_u64(whole_tail, movable));
+	if (large > h->config.medium_limit)
+		return large;
+	return medium ? align_down(medium, heap_grain(medium)) : 0;
 }

@@ -260,6 +260,7 @@ const char *world_act(struct actor *a)
 	struct world *w = a->w;
 	const struct action *action = choose(a);
 	TRY(action ? action->act(a) : allocate_or_free(a));
+	TRY(world_ask(a));
 	if (w->run_most)
 		sim_run(w->s, below(a, w->run_most + 1));
 	else

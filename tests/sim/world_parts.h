@@ -281,4 +281,7 @@ const char *world_await(struct actor *a, unsigned stream);
 /* One event, without the checks. */
 const char *world_act(struct actor *a);
 
+/* Asks the heap something in some events, in world_ask.c. */
+const char *world_ask(struct actor *a);
+
 #endif

@@ -163,6 +163,21 @@ static void test_the_largest_request(void **state)
 	}
 }
 
+/* A medium request gets a block of whole grains, which must fit into the segment, too. */
+static void test_the_largest_request_is_medium(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(MIB(64), "vmm:off,medium_limit:16MiB,oom_report:off");
+	size_t size;
+	rig_alloc(&r, MIB(20), NULL);
+	assert_ok(trz_set_limit(r.heap, rig_stat(&r, "reserved_bytes.all.current") + MIB(10)));
+	assert_ok(trz_largest_block(r.heap, NULL, &size));
+	assert_in_range(size, MIB(9), MIB(10));
+	rig_alloc(&r, size, NULL);
+	rig_check(&r);
+	rig_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -175,6 +190,7 @@ int main(void)
 		cmocka_unit_test(test_alignment),
 		cmocka_unit_test(test_a_long_segment),
 		cmocka_unit_test(test_the_largest_request),
+		cmocka_unit_test(test_the_largest_request_is_medium),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
