@@ -38,6 +38,13 @@ void History::set(bool enabled, CreateContextFn recorder, size_t entries, Record
 	on = enabled;
 }
 
+void History::tell(cca::CUDAAllocator &native)
+{
+	Together hold;
+	if (on)
+		record_history(native, true, recorder_, entries_, when_, false, {skip_.begin(), skip_.end()});
+}
+
 void History::join(int device, trz_heap *heap)
 {
 	std::unique_lock<std::shared_mutex> alone(gate, std::defer_lock);
@@ -266,7 +273,12 @@ void Allocator::recordHistory(bool enabled, CreateContextFn recorder, size_t ent
 	history().set(enabled, recorder, entries, when, clear, skip_actions);
 	watch(WATCH_HELD, history().holds);  /* first, so that no free is missed */
 	watch(WATCH_HISTORY, enabled);
-	if (native_used_)
+	bool tell;
+	{
+		std::lock_guard<std::mutex> guard(lock_);  /* whoever begins to use it later tells it */
+		tell = native_used_;
+	}
+	if (tell)
 		record_history(*native_, enabled, recorder, entries, when, clear, skip_actions);
 }
 
@@ -277,7 +289,8 @@ bool Allocator::isHistoryEnabled()
 
 std::shared_ptr<c10::GatheredContext> Allocator::getContextForPointer(const void *ptr)
 {
-	return history().held(reinterpret_cast<uint64_t>(ptr));
+	auto context = history().held(reinterpret_cast<uint64_t>(ptr));
+	return context || !native_used_ ? context : context_of_native(*native_, ptr);
 }
 
 void Allocator::recordAnnotation(const std::vector<std::pair<std::string, std::string>> &metadata)

@@ -39,6 +39,9 @@ public:
 	void set(bool enabled, CreateContextFn recorder, size_t entries, RecordContext when, bool clear,
 	         const std::vector<std::string> &skip);
 
+	/* Has PyTorch's own allocator, which is used from now on, record as the heaps do. */
+	void tell(cca::CUDAAllocator &native);
+
 	/* Adds a heap that has just been opened, perhaps by a tracker inside an operation: then no other thread holds the
 	 * gate exclusively, and heaps are opened one at a time. */
 	void join(int device, trz_heap *heap);

@@ -30,6 +30,7 @@ cca::CUDAAllocator *Allocator::use_native_locked()
 			native_->attachOutOfMemoryObserver(observer);
 		for (DeviceIndex device : captures_)
 			mark_capture_begin(*native_, device);
+		history().tell(*native_);
 		native_used_ = true;
 	}
 	return native_;

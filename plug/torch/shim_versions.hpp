@@ -344,6 +344,14 @@ template <typename A> bool annotate_native(A &native, const void *ptr, const std
 	return false;
 }
 
+/* The context of an allocation of PyTorch's own allocator. */
+template <typename A> std::shared_ptr<c10::GatheredContext> context_of_native(A &native, const void *ptr)
+{
+	if constexpr (requires { native.getContextForPointer(ptr); })
+		return native.getContextForPointer(ptr);
+	return nullptr;
+}
+
 /* Options of pinned memory are PyTorch's, as they were set. */
 template <typename C = cca::AllocatorConfigInfo, typename O = CUDAAllocatorConfig> C config_info()
 {

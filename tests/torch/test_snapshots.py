@@ -15,7 +15,7 @@ import unittest
 import torch
 
 import terrazzo.torch
-from common import MIB, Case, bytes_on_device, main, run_python, shim_only, since
+from common import MIB, Case, bytes_on_device, driver_allocator, main, run_python, shim_only, since
 
 
 annotates = unittest.skipUnless(hasattr(torch._C, "_cuda_annotateMemory"), "this PyTorch has no annotations")
@@ -303,6 +303,26 @@ class History(Case):
             if hasattr(torch.cuda.memory, "_allocation_traceback"):
                 self.assertTrue(torch.cuda.memory._allocation_traceback(x.data_ptr()))
         del x
+
+    @since(8)
+    def test_a_recording_has_what_pools_with_an_allocator_of_their_own_allocate_later(self):
+        code = f"""
+import torch
+torch.cuda.memory._record_memory_history(stacks="python")
+other = torch.cuda.memory.CUDAPluggableAllocator({driver_allocator()!r}, "take", "give")
+pool = torch.cuda.MemPool(other.allocator())
+def held():
+    return torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
+with torch.cuda.use_mem_pool(pool):
+    x = held()
+found = torch.cuda.memory._snapshot()
+print([b["frames"][0]["name"] for s in found["segments"] for b in s["blocks"] if b["address"] == x.data_ptr()])
+print([t["action"] for t in found["device_traces"][0] if t["addr"] == x.data_ptr()].count("alloc"))
+trace = getattr(torch.cuda.memory, "_allocation_traceback", None)
+print(not trace or "held" in str(trace(x.data_ptr())))
+"""
+        status, out, err = run_python(code, mode="shim")
+        self.assertEqual((status, out.splitlines()), (0, ["['held']", "1", "True"]), err)
 
     def test_frames_outlast_the_recording_and_end_with_the_memory(self):
         for size in 3 * MIB, 1000:
