@@ -302,6 +302,9 @@ void Allocator::recordStream(const c10::DataPtr &ptr, c10::cuda::CUDAStream stre
 
 void *Allocator::getBaseAllocation(void *ptr, size_t *size)
 {
+	if (native_used_ && is_of_native(ptr))
+		return native_->getBaseAllocation(ptr, size);
+	TORCH_CHECK(trz_torch_owner(ptr), "invalid device pointer: ", ptr);
 	return trz_torch_base_alloc(ptr, size);
 }
 

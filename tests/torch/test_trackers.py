@@ -32,7 +32,7 @@ class Tracker:
             target = Path(folder) / "tracker.so"
             compiling.compile_to(target, [str(source) if word.endswith("shim.cpp") else word for word in command])
             self.dll = ctypes.CDLL(str(target))
-        self.dll.tracker_take.restype = ctypes.c_void_p
+        self.dll.tracker_take.restype = self.dll.tracker_base.restype = ctypes.c_void_p
         self.callback = NOTED(callback) if callback else None
         self.dll.tracker_attach(self.callback)
 
@@ -47,6 +47,12 @@ class Tracker:
             device, address, size, stream, first, second = map(int, numbers)
             entries.append(Entry(action, device, address, size, stream, (first, second)))
         return entries
+
+
+    def base(self, address):
+        """(first byte, size) of what an extension takes an allocation's memory for."""
+        size = ctypes.c_size_t(12345)
+        return self.dll.tracker_base(ctypes.c_void_p(address), ctypes.byref(size)), size.value
 
 
 class Mapped:
@@ -156,9 +162,17 @@ class Trackers(Case):
         self.assertEqual([e.pool for e in came], [pool.id])
         self.assertTrue(came[0].address <= x.data_ptr() < came[0].address + came[0].size)
         self.assertEqual([e.address for e in entries if e.action == "alloc"], [x.data_ptr()])
+        self.assertEqual(self.tracker.base(x.data_ptr()), (came[0].address, came[0].size))
         del x, pool, allocator
         gc.collect()
         self.assertIn(came[0].address, [e.address for e in self.returned() if e.action == "segment_free"])
+
+    def test_extensions_ask_what_memory_an_allocation_lies_in(self):
+        x = bytes_on_device(3 * MIB)
+        base, size = self.tracker.base(x.data_ptr())
+        self.assertEqual(base, x.data_ptr())
+        self.assertGreaterEqual(size, 3 * MIB)
+        self.assertEqual(self.tracker.base(512), (None, 12345))
 
     def test_a_long_program_makes_sense(self):
         choose, mapped, held, told = random.Random(5), Mapped(self), [], []

@@ -72,6 +72,16 @@ extern "C" __attribute__((visibility("default"))) void tracker_divert(bool on)
 		allocator->endAllocateToPool(0, {77, 7});
 }
 
+/* The memory that an allocation lies in: its first byte, and *size; NULL: it is not one. */
+extern "C" __attribute__((visibility("default"))) void *tracker_base(void *ptr, size_t *size)
+{
+	try {
+		return c10::cuda::CUDACachingAllocator::getBaseAllocation(ptr, size);
+	} catch (const c10::Error &) {
+		return nullptr;
+	}
+}
+
 /* `callback` is called after each entry, where it is not NULL. */
 extern "C" __attribute__((visibility("default"))) void tracker_attach(void (*callback)())
 {
