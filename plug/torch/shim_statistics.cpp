@@ -72,7 +72,6 @@ DeviceStats read_stats(const Statistics &from)
 	stats.num_ooms = from["num_ooms"];
 	stats.num_device_alloc = from["num_device_alloc"];
 	stats.num_device_free = from["num_device_free"];
-	stats.max_split_size = -1;  /* PyTorch's word for none */
 	return stats;
 }
 
@@ -126,6 +125,7 @@ DeviceStats Allocator::getDeviceStats(DeviceIndex device)
 {
 	trz_heap *heap = open_heap_of(device);
 	DeviceStats stats = heap ? read_stats(settled_statistics(heap)) : DeviceStats();
+	stats.max_split_size = -1;  /* PyTorch's word for none */
 	std::unique_lock<std::mutex> guard(lock_);
 	add_own_counts(stats, device);
 	auto base = bases_.find(device);

@@ -151,6 +151,9 @@ class Accounting(Case):
 class PyTorchsOwn(Case):
     def test_no_size_is_too_large_to_be_split(self):
         self.assertEqual(torch.cuda.memory_stats()["max_split_size"], -1)
+        code = "import torch; torch.cuda.init(); print(torch.cuda.memory_stats()['max_split_size'])"
+        status, out, err = run_python(code, mode=MODE)  # where nothing has been allocated yet
+        self.assertEqual((status, out.strip()), (0, "-1"), err)
 
     def test_the_same_keys_as_natively(self):
         code = "import torch; x = torch.empty(9, device='cuda'); print(sorted(torch.cuda.memory_stats()))"
