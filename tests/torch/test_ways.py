@@ -225,6 +225,13 @@ class Options(unittest.TestCase):
         self.check("per_process_memory_fraction:0.25",
                    "import torch; torch.cuda.init(); print(torch.cuda.get_per_process_memory_fraction())", "0.25")
 
+    def test_a_variable_that_is_empty_counts_before_the_other(self):
+        code = "import torch; torch.cuda.init(); print(torch.cuda.get_per_process_memory_fraction())"
+        for first, expected in (("per_process_memory_fraction:0.5", "0.5"), ("", "1.0")):
+            status, out, err = run_python(code, mode="shim", PYTORCH_CUDA_ALLOC_CONF=first,
+                                          PYTORCH_ALLOC_CONF="per_process_memory_fraction:0.25")
+            self.assertEqual((status, out.strip()), (0, expected), err)
+
     def test_what_is_not_needed_is_taken(self):
         self.check("expandable_segments:True,max_split_size_mb:512,roundup_power2_divisions:[256:1,512:2,>:4]",
                    WHO, "terrazzo")

@@ -57,7 +57,7 @@ def split(text: str) -> dict[str, str]:
 def given() -> dict[str, str]:
     """The options of the environment, in PyTorch's order of precedence."""
     for name in NAMES:
-        if os.environ.get(name):
+        if name in os.environ:  # even if it is empty
             return split(os.environ[name])
     return {}
 
