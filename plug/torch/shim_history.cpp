@@ -302,12 +302,15 @@ void Allocator::recordAnnotation(const std::vector<std::pair<std::string, std::s
 void Allocator::pushCompileContext(std::string &metadata)
 {
 	compile_contexts.push_back(metadata);
+	push_compile_context(*native_, metadata);
 }
 
 void Allocator::popCompileContext()
 {
-	if (!compile_contexts.empty())
-		compile_contexts.pop_back();
+	if (compile_contexts.empty())
+		return;
+	compile_contexts.pop_back();
+	pop_compile_context(*native_);
 }
 
 bool Allocator::supportsUserMetadata()
@@ -318,6 +321,7 @@ bool Allocator::supportsUserMetadata()
 void Allocator::setUserMetadata(const std::string &metadata)
 {
 	user_metadata = metadata;
+	set_metadata(*native_, metadata);
 }
 
 std::string Allocator::getUserMetadata()

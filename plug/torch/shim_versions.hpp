@@ -344,6 +344,25 @@ template <typename A> bool annotate_native(A &native, const void *ptr, const std
 	return false;
 }
 
+/* The calling thread's metadata and compile context, which PyTorch's own allocator keeps for its events. */
+template <typename A> void set_metadata(A &native, const std::string &metadata)
+{
+	if constexpr (requires { native.setUserMetadata(metadata); })
+		native.setUserMetadata(metadata);
+}
+
+template <typename A> void push_compile_context(A &native, std::string &metadata)
+{
+	if constexpr (requires { native.pushCompileContext(metadata); })
+		native.pushCompileContext(metadata);
+}
+
+template <typename A> void pop_compile_context(A &native)
+{
+	if constexpr (requires { native.popCompileContext(); })
+		native.popCompileContext();
+}
+
 /* The context of an allocation of PyTorch's own allocator. */
 template <typename A> std::shared_ptr<c10::GatheredContext> context_of_native(A &native, const void *ptr)
 {

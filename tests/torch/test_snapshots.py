@@ -313,16 +313,20 @@ other = torch.cuda.memory.CUDAPluggableAllocator({driver_allocator()!r}, "take",
 pool = torch.cuda.MemPool(other.allocator())
 def held():
     return torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
+note = getattr(torch.cuda.memory, "_set_memory_metadata", lambda text: None)
+note("phase one")
 with torch.cuda.use_mem_pool(pool):
     x = held()
+note("")
 found = torch.cuda.memory._snapshot()
 print([b["frames"][0]["name"] for s in found["segments"] for b in s["blocks"] if b["address"] == x.data_ptr()])
 print([t["action"] for t in found["device_traces"][0] if t["addr"] == x.data_ptr()].count("alloc"))
+print(*(t.get("user_metadata", "phase one") for t in found["device_traces"][0] if t["action"] == "alloc"))
 trace = getattr(torch.cuda.memory, "_allocation_traceback", None)
 print(not trace or "held" in str(trace(x.data_ptr())))
 """
         status, out, err = run_python(code, mode="shim")
-        self.assertEqual((status, out.splitlines()), (0, ["['held']", "1", "True"]), err)
+        self.assertEqual((status, out.splitlines()), (0, ["['held']", "1", "phase one", "True"]), err)
 
     def test_frames_outlast_the_recording_and_end_with_the_memory(self):
         for size in 3 * MIB, 1000:
