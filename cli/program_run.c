@@ -99,7 +99,7 @@ static void change_if(struct changes *c, const char *name, const char *value)
 static void change_allocator(struct changes *c, const char *allocator)
 {
 	const char *name = "PYTORCH_CUDA_ALLOC_CONF", *old = getenv(name);
-	if (!old || !*old)
+	if (!old)
 		old = getenv("PYTORCH_ALLOC_CONF");  /* which `name` will override */
 	const char *value = strcmp(allocator, "native") == 0 ? "expandable_segments:False" : "expandable_segments:True";
 	char *text;

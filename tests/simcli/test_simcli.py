@@ -331,6 +331,15 @@ class Errors(Case):
         self.assertEqual(done.returncode, 2)
         self.assertIn(text, done.stderr)
 
+    def test_allocator_beside_the_users_settings(self):
+        """As PyTorch reads them: the first variable hides the second one even if it is empty."""
+        first, second, text = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "max_split_size_mb:64"
+        for settings, expected in (({first: "", second: text}, ""), ({second: text}, f"{text},")):
+            env = {name: value for name, value in os.environ.items() if name not in (first, second)}
+            done = terrazzo("sim", "--allocator", "native", "--", "printenv", "PYTORCH_CUDA_ALLOC_CONF",
+                            env={**env, **settings})
+            self.assertEqual(done.stdout.strip(), f"{expected}expandable_segments:False")
+
     def test_folders_without_names_and_ranks_named_twice(self):
         self.assertIn("--setup: a folder needs a name", self.refused("sim", "--setup="))
         self.assertIn("--env: a folder needs a name", self.refused("sim", "--env=", "--", "true"))
