@@ -176,6 +176,24 @@ assert taken() == 0 and runtime.cudaDeviceSynchronize() == 0
 """
         subprocess.run([sys.executable, "-c", code], check=True)
 
+    def test_cusparselt_tells_how_large_a_compressed_matrix_is(self):
+        """Half of the elements, and two bits for each that is kept; products find an algorithm and no workspace."""
+        cusparselt = ctypes.CDLL(str(self.opened("libcusparseLt.so.0", "cusparseLtStructuredDescriptorInit",
+                                                 "cusparseLtSpMMACompressedSize2", "cusparseLtMatmulGetWorkspace",
+                                                 "cusparseLtMatmulAlgGetAttribute")))
+        matrix, size, buffer = ctypes.create_string_buffer(512), ctypes.c_size_t(), ctypes.c_size_t(1)
+        for kind, size_of_one, sixteenths in ((2, 2, 9), (14, 2, 9), (0, 4, 9), (3, 1, 10), (28, 1, 10)):
+            self.assertEqual(cusparselt.cusparseLtStructuredDescriptorInit(
+                None, matrix, ctypes.c_int64(128), ctypes.c_int64(64), ctypes.c_int64(64), 16, kind, 1, 0), 0)
+            self.assertEqual(cusparselt.cusparseLtSpMMACompressedSize2(None, matrix, ctypes.byref(size),
+                                                                       ctypes.byref(buffer)), 0)
+            self.assertEqual((size.value, buffer.value), (128 * 64 * size_of_one * sixteenths // 16, 0))
+        workspace, attribute = ctypes.c_size_t(1), ctypes.c_int(1)
+        self.assertEqual(cusparselt.cusparseLtMatmulGetWorkspace(None, None, ctypes.byref(workspace)), 0)
+        self.assertEqual(cusparselt.cusparseLtMatmulAlgGetAttribute(None, None, 1, ctypes.byref(attribute),
+                                                                    ctypes.c_size_t(4)), 0)
+        self.assertEqual((workspace.value, attribute.value), (0, 0))
+
     def test_cublas_copies_rows_and_columns(self):
         code = f"""
 import ctypes, os

@@ -32,6 +32,12 @@ with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBac
 assert torch.rand(1000, device="cuda").shape == (1000,)
 assert torch.sparse.mm(torch.eye(64).to_sparse_csr().cuda(), a).shape == a.shape
 
+kept = torch.tensor([0, 0, 1, 1], dtype=torch.float16).tile((128, 32)).cuda()
+before = torch.cuda.memory_allocated()
+sparse = torch.sparse.to_sparse_semi_structured(kept)
+assert torch.cuda.memory_allocated() - before == kept.nbytes * 9 // 16
+assert F.linear(torch.randn(64, 128, device="cuda", dtype=torch.float16), sparse).shape == (64, 128)
+
 
 def recurrent(cls, **options):
     """Trains a recurrent layer: PyTorch keeps its weights where cuDNN tells that they lie, together and apart."""

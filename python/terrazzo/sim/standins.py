@@ -36,7 +36,7 @@ FAMILIES = {
     "libcublas": Family("cublas", 15, ["standin_cublas.c"]),
     "libcudnn": Family("cudnn", 3000, ["standin_cudnn.c", "standin_cudnn_graph.c", "standin_cudnn_rnn.c"]),
     "libcufft": Family("cufft", 16, ["standin_cufft.c"]),
-    "libcusparseLt": Family("cusparseLt", 10, []),
+    "libcusparseLt": Family("cusparseLt", 10, ["standin_cusparselt.c"]),
     "libcusparse": Family("cusparse", 10, ["standin_cusparse.c"]),
     "libcusolver": Family("cusolver", 9, ["standin_cusolver.c"]),
     "libcusolverMg": Family("cusolverMg", 9, []),
