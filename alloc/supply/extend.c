@@ -665,6 +665,13 @@ trz_status extend_behind(trz_heap *h, const struct demand *d, struct window *w, 
 
 /* ---- the largest request ---- */
 
+/* The lane's longest free block; no allocation is a block of a cell or less (pagemap.h). */
+static uint64_t longest_free_locked(const struct lane *l, enum kind kind)
+{
+	uint64_t largest = counter_get(&l->fit[kind].largest);
+	return largest > CELL ? largest : 0;
+}
+
 /* How long a block could become in memory of this kind: a free block of the lane's, or one of `fresh` bytes, which new
  * and movable tiles make up, and the free end of its window. */
 static uint64_t longest_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t fresh, uint64_t movable)
@@ -672,9 +679,7 @@ static uint64_t longest_locked(trz_heap *h, const struct lane *l, enum kind kind
 	HEAP_LOCKED(h);
 	const struct window *w = l->window[kind];
 	const struct block *last = w ? w->blocks.last : NULL;
-	uint64_t largest = counter_get(&l->fit[kind].largest);
-	if (largest <= CELL)
-		largest = 0;  /* no allocation is a block as short (pagemap.h) */
+	uint64_t largest = longest_free_locked(l, kind);
 	if (last && last->state == BLOCK_FREE && last->home == l) {
 		uint64_t whole = align_down(last->size, h->driver.granule);  /* may be among the movable: counts once */
 		uint64_t behind = fresh + last->size - min_u64(whole, movable);
@@ -704,10 +709,11 @@ uint64_t extend_largest(trz_heap *h, struct lane *l)
 	uint64_t growth = extent_serves(h, min_u64(free_bytes + dedicated, limit > reserved ? limit - reserved : 0));
 	uint64_t large = longest_locked(h, l, LARGE, growth + movable, movable);
 	uint64_t medium = min_u64(longest_locked(h, l, SMALL, growth + movable, movable), h->config.medium_limit);
+	uint64_t spare = h->driver.vmm ? longest_free_locked(l, LARGE) : 0;  /* where the ladder returns no segments */
 	heap_unlock(h);
 	if (h->dedicates)
 		return growth;
 	if (large > h->config.medium_limit)
 		return large;
-	return medium ? align_down(medium, heap_grain(medium)) : 0;
+	return max_u64(spare, medium ? align_down(medium, heap_grain(medium)) : 0);
 }

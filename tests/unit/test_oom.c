@@ -626,6 +626,22 @@ static void test_arguments(void **state)
 	rig_close(&r);
 }
 
+/* What the large windows have free serves a medium request at last. */
+static void test_the_largest_request_is_what_is_left(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(MIB(64), "oom_report:off");
+	size_t largest;
+	void *p;
+	while (trz_alloc(r.heap, MIB(1) + KIB(256), 0, NULL, &p) == TRZ_OK)
+		;
+	assert_ok(trz_largest_block(r.heap, NULL, &largest));
+	assert_in_range(largest, KIB(100), MIB(1));
+	rig_alloc(&r, largest, NULL);
+	rig_check(&r);
+	rig_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -649,6 +665,7 @@ int main(void)
 		cmocka_unit_test(test_a_wait_gives_memory_of_small_requests),
 		cmocka_unit_test(test_a_failure_tells_of_waits_in_vain),
 		cmocka_unit_test(test_arguments),
+		cmocka_unit_test(test_the_largest_request_is_what_is_left),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
