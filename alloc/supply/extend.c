@@ -45,14 +45,20 @@ enum { VIEW_NEW = 8 };          /* at most such a part of a view is new memory *
 
 /* ---- the window and its tail ---- */
 
+/* The lane's free block at the window's end; NULL: none. */
+static struct block *free_end_locked(const struct window *w, const struct lane *l)
+{
+	struct block *last = w->blocks.last;
+	return last && last->state == BLOCK_FREE && last->home == l ? last : NULL;
+}
+
 /* The free memory at the window's end that the request can use; NULL: none. */
 static struct block *own_tail_locked(const struct growth *g)
 {
 	HEAP_LOCKED(g->heap);
 	const struct demand *d = g->demand;
-	struct block *last = g->window->blocks.last;
-	bool own = !d->view && last && last->state == BLOCK_FREE && last->home == d->lane && last->size < d->bytes;
-	return own ? last : NULL;
+	struct block *end = d->view ? NULL : free_end_locked(g->window, d->lane);
+	return end && end->size < d->bytes ? end : NULL;
 }
 
 /* The bytes to lay behind the tail. */
@@ -678,11 +684,11 @@ static uint64_t longest_locked(trz_heap *h, const struct lane *l, enum kind kind
 {
 	HEAP_LOCKED(h);
 	const struct window *w = l->window[kind];
-	const struct block *last = w ? w->blocks.last : NULL;
+	const struct block *end = w ? free_end_locked(w, l) : NULL;
 	uint64_t largest = longest_free_locked(l, kind);
-	if (last && last->state == BLOCK_FREE && last->home == l) {
-		uint64_t whole = align_down(last->size, h->driver.granule);  /* may be among the movable: counts once */
-		uint64_t behind = fresh + last->size - min_u64(whole, movable);
+	if (end) {
+		uint64_t whole = align_down(end->size, h->driver.granule);  /* may be among the movable: counts once */
+		uint64_t behind = fresh + end->size - min_u64(whole, movable);
 		if (window_room(w) >= room_for(h, kind, behind))
 			return max_u64(largest, behind);
 	}
