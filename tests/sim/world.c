@@ -189,6 +189,16 @@ unsigned world_enter_any(struct actor *a)
 	return WORLD_STREAMS;
 }
 
+const char *world_on_any(struct actor *a, const char *(*act)(struct actor *a, unsigned stream))
+{
+	unsigned stream = world_enter_any(a);
+	if (stream == WORLD_STREAMS)
+		return NULL;
+	const char *wrong = act(a, stream);
+	world_leave(a, stream);
+	return wrong;
+}
+
 const char *world_join(struct actor *a, unsigned set, unsigned to, bool *done)
 {
 	unsigned entered = 0;

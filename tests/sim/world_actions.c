@@ -70,12 +70,7 @@ const char *world_await(struct actor *a, unsigned stream)
 
 static const char *wait_for_stream(struct actor *a)
 {
-	unsigned stream = world_enter_any(a);
-	if (stream == WORLD_STREAMS)
-		return NULL;
-	const char *wrong = world_await(a, stream);
-	world_leave(a, stream);
-	return wrong;
+	return world_on_any(a, world_await);
 }
 
 static const char *wait_for_device(struct actor *a)

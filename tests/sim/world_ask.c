@@ -9,7 +9,7 @@
 /* ---- the largest request ---------------------------------------------------------------------------------- */
 
 /* What the heap says that it can serve, it serves, if nothing happens in between. */
-static const char *ask_largest_on(struct actor *a, unsigned stream)
+static const char *ask_largest(struct actor *a, unsigned stream)
 {
 	struct world *w = a->w;
 	size_t size;
@@ -22,16 +22,6 @@ static const char *ask_largest_on(struct actor *a, unsigned stream)
 		return world_wrong(w, "%zu bytes are said to be the largest request, and refused: %s", size, trz_last_error());
 	MUST(w, trz_free(w->heap, p));
 	return NULL;
-}
-
-static const char *ask_largest(struct actor *a)
-{
-	unsigned stream = world_enter_any(a);
-	if (stream == WORLD_STREAMS)
-		return NULL;
-	const char *wrong = ask_largest_on(a, stream);
-	world_leave(a, stream);
-	return wrong;
 }
 
 /* ---- what is where ---------------------------------------------------------------------------------------- */
@@ -116,6 +106,12 @@ static const char *keep_history(struct actor *a)
 	return NULL;
 }
 
+static const char *end_step(struct actor *a)
+{
+	MUST(a->w, trz_step(a->w->heap));
+	return NULL;
+}
+
 /* Whether questions may change what the heap does. */
 static bool is_disturbed(const struct world *w)
 {
@@ -130,10 +126,9 @@ static const char *ask(struct actor *a)
 	case 1:
 		return ask_what_is_where(a);
 	case 2:
-		return is_disturbed(a->w) ? ask_largest(a) : NULL;
+		return is_disturbed(a->w) ? world_on_any(a, ask_largest) : NULL;
 	case 3:
-		MUST(a->w, is_disturbed(a->w) ? trz_step(a->w->heap) : TRZ_OK);
-		return NULL;
+		return is_disturbed(a->w) ? end_step(a) : NULL;
 	default:
 		return ask_mapping(a);
 	}

@@ -74,6 +74,9 @@ void world_leave(struct actor *a, unsigned stream);
 /* Enters any stream that the actor may enter; WORLD_STREAMS: none. */
 unsigned world_enter_any(struct actor *a);
 
+/* Acts on any such stream, if there is one, and leaves it. */
+const char *world_on_any(struct actor *a, const char *(*act)(struct actor *a, unsigned stream));
+
 /* Enters all streams of a set except `to`, makes `to` wait for them, and leaves them. *done false: one could not be
  * entered, and nothing was done. */
 const char *world_join(struct actor *a, unsigned set, unsigned to, bool *done);

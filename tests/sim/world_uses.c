@@ -90,14 +90,14 @@ const char *world_allocate_on(struct actor *a, uint64_t size, unsigned stream)
 	return NULL;
 }
 
+static const char *allocate_some_on(struct actor *a, unsigned stream)
+{
+	return world_allocate_on(a, world_random_size(a), stream);
+}
+
 const char *world_allocate(struct actor *a)
 {
-	unsigned stream = world_enter_any(a);
-	if (stream == WORLD_STREAMS)
-		return NULL;
-	const char *wrong = world_allocate_on(a, world_random_size(a), stream);
-	world_leave(a, stream);
-	return wrong;
+	return world_on_any(a, allocate_some_on);
 }
 
 /* ---- frees -------------------------------------------------------------------------------------------- */
