@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * cuSPARSELt: matrices of which two of four elements are kept. A compressed matrix has the size that PyTorch counted on
- * before it asked: half of the elements, and two bits for each that say where it was. Products need no workspace.
+ * before it asked: half of the elements, and two bits for each that say where it was.
  */
 #include <string.h>
 
 #include "standin.h"
 
 /* Numbers from the library's binary interface. */
-enum { TYPE_8I = 3, TYPE_8U = 8, TYPE_8F_E4M3 = 28, TYPE_8F_E5M2 = 29, TYPE_32F = 0 };
+enum { TYPE_32F = 0, TYPE_8I = 3, TYPE_8U = 8, TYPE_8F_E4M3 = 28, TYPE_8F_E5M2 = 29 };
 
 /* Lies in the caller's descriptor, which is larger. */
 struct matrix {
@@ -32,9 +32,8 @@ static int has_bytes(int type)
 int cusparseLtSpMMACompressedSize2(void *handle, const struct matrix *m, size_t *bytes, size_t *buffer_bytes)
 {
 	(void)handle;
-	size_t elements = (size_t)m->rows * (size_t)m->columns;
-	size_t dense = elements * (has_bytes(m->type) ? 1 : m->type == TYPE_32F ? 4 : 2);
-	*bytes = has_bytes(m->type) ? dense / 16 * 10 : dense / 16 * 9;
+	size_t size = m->type == TYPE_32F ? 4 : has_bytes(m->type) ? 1 : 2;
+	*bytes = (size_t)m->rows * (size_t)m->columns * size / 16 * (size == 1 ? 10 : 9);
 	*buffer_bytes = 0;
 	return 0;
 }
@@ -45,13 +44,6 @@ int cusparseLtSpMMACompress2(void *handle, const struct matrix *m, int is_first,
 	(void)handle, (void)m, (void)is_first, (void)operation, (void)buffer;
 	const uint64_t words[] = { (uintptr_t)dense, (uintptr_t)compressed };
 	return standin_work("cusparseLtSpMMACompress2", stream, words, 2);
-}
-
-int cusparseLtMatmulGetWorkspace(void *handle, void *plan, size_t *bytes)
-{
-	(void)handle, (void)plan;
-	*bytes = 0;
-	return 0;
 }
 
 /* Every attribute is 0: the first algorithm, without parts that are summed up. */
