@@ -601,10 +601,6 @@ def set_up(cli, env, version=None, with_compile=False):
     return subprocess.run(command + [f"--torch={version}"] * bool(version), check=False).returncode == 0
 
 
-def environment(default, version):
-    return default.with_name(f"{default.name}-{version}") if version else default
-
-
 def finish(build, passed, failed):
     for name in failed:
         print(f"FAILED torch: {name}")
@@ -629,15 +625,16 @@ def main():
         print(f"check_torch: {cli} is missing; build first")
         return finish(args.build, 0, ["build"])
     rounds = [(args.torch, args.names)] if args.torch or args.names else [(None, []), (OLDEST, OF_OLDEST)]
+    folders = [env.with_name(f"{env.name}-{version}") if version else env for version, _ in rounds]
     passed, failed = 0, []
     with concurrent.futures.ThreadPoolExecutor(1) as ahead:  # an environment is set up while checks run in the last
-        ready = [ahead.submit(set_up, cli, environment(env, version), version, args.compile and not version)
-                 for version, _ in rounds]
-        for (version, names), is_ready in zip(rounds, ready):
+        ready = [ahead.submit(set_up, cli, here, version, args.compile and not version)
+                 for (version, _), here in zip(rounds, folders)]
+        for (version, names), here, is_ready in zip(rounds, folders, ready):
             if not is_ready.result():
                 failed.append(f"setup {version or ''}".strip())
                 continue
-            wanted = checks(Suite(cli, environment(env, version)), args.compile)
+            wanted = checks(Suite(cli, here), args.compile)
             if version:
                 wanted = {name: check for name, check in wanted.items() if name not in (*OF_DEFAULT, *SHIPPED)}
             if set(names) - wanted.keys():

@@ -48,7 +48,6 @@ class Tracker:
             entries.append(Entry(action, device, address, size, stream, (first, second)))
         return entries
 
-
     def base(self, address):
         """(first byte, size) of what an extension takes an allocation's memory for."""
         size = ctypes.c_size_t(12345)
