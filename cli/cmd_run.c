@@ -240,8 +240,8 @@ static int start(char **argv)
 {
 	sigaction(SIGCHLD, &old_of_children, NULL);
 	sigprocmask(SIG_SETMASK, &old_mask, NULL);
-	execvp(argv[0], argv);
-	return cli_fail(trz_fail(TRZ_ERROR_NOT_FOUND, "%s: cannot be run: %s", *argv[0] ? argv[0] : "''", strerror(errno)));
+	program_become(argv);
+	return CLI_BAD_INPUT;
 }
 
 /* Returns the program's exit status. */

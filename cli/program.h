@@ -79,6 +79,10 @@ uint64_t program_number(const json_t *result, const char *key);
 char **program_words(char *const *words, const char *name, const char *value, size_t *times);
 void program_free_words(char **words);
 
+/* Becomes the command, found as a shell finds it; returns only if it cannot be run, after saying why on standard error.
+ * Allocates nothing, so that a forked child may call it (program_words.c). */
+void program_become(char *const *command);
+
 /* The table for people (program_report.c). */
 void program_print(const json_t *result, FILE *to);
 /* Its part about ranks; nothing if there are none. */

@@ -288,9 +288,7 @@ static _Noreturn void child(const struct program_params *p, const struct changes
 		if (nothing >= 0 && dup2(nothing, STDOUT_FILENO) >= 0)
 			dup2(nothing, STDERR_FILENO);
 	}
-	execvp(p->command[0], p->command);
-	dprintf(STDERR_FILENO, "terrazzo: %s: cannot be run: %s\n", *p->command[0] ? p->command[0] : "''",
-	        strerror(errno));
+	program_become(p->command);
 	_exit(NOT_STARTED);
 }
 

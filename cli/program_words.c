@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Commands with a placeholder, "{name}", replaced by a value.
+ * Commands with a placeholder, "{name}", replaced by a value; and their start.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "program.h"
 
@@ -42,4 +45,26 @@ char **program_words(char *const *words, const char *name, const char *value, si
 		}
 	}
 	return made;
+}
+
+static bool is_python(const char *file)
+{
+	size_t length = strlen(file);
+	return length > 3 && strcmp(file + length - 3, ".py") == 0;
+}
+
+void program_become(char *const *command)
+{
+	const char *file = command[0];
+	struct stat found;
+	execvp(file, command);
+	const char *why = strerror(errno);
+	dprintf(STDERR_FILENO, "terrazzo: %s: cannot be run: %s", *file ? file : "''", why);
+	if (stat(file, &found) == 0 && S_ISREG(found.st_mode)) {
+		if (is_python(file))
+			dprintf(STDERR_FILENO, "; give its interpreter, too: python3 %s", file);
+		else if (access(file, X_OK) != 0)
+			dprintf(STDERR_FILENO, "; `terrazzo replay` and `terrazzo explain` read traces and snapshots");
+	}
+	dprintf(STDERR_FILENO, "\n");
 }

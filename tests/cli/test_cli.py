@@ -189,6 +189,9 @@ class Program(Case):
         self.assert_fails("a command is missing", "run")
         self.assert_fails("nonesuch: cannot be run", "run", "nonesuch")
         self.assert_fails("terrazzo: '': cannot be run", "run", "")
+        script = self.folder / "train.py"
+        script.write_text("print(1)\n")
+        self.assert_fails(f"give its interpreter, too: python3 {script}", "run", script)
 
     @unittest.skipIf(HAS_ADDRESS_SANITIZER, "the shell cannot preload a library with AddressSanitizer")
     def test_exit_status_where_ends_of_children_are_ignored(self):

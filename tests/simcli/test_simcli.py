@@ -371,6 +371,11 @@ class Errors(Case):
         done = terrazzo("sim", "--", "./no-such-program")
         self.assertEqual(done.returncode, 127)
         self.assertIn("./no-such-program: cannot be run", done.stderr)
+        trace = self.folder / "step.trace"
+        trace.touch(mode=0o644)
+        done = terrazzo("sim", "--", trace)
+        self.assertEqual(done.returncode, 127)
+        self.assertIn("`terrazzo replay` and `terrazzo explain` read traces", done.stderr)
 
 
 class Run(Case):
