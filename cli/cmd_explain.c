@@ -26,6 +26,7 @@ enum {
 	OPTION_JSON = 256,
 	OPTION_DEVICE,
 	OPTION_DEVICE_MEMORY,
+	OPTION_PEAK,
 	RANKS_SHOWN = 16,
 	PATHS_MAX = 64,
 	FOLDERS_DEEP = 3
@@ -38,6 +39,8 @@ static const struct argp_option options[] = {
 	  "the fullest", 0 },
 	{ "device-memory", OPTION_DEVICE_MEMORY, "SIZE", 0, "the memory of the device, which PyTorch's snapshots lack: "
 	  "with it, what other processes hold is known", 0 },
+	{ "peak", OPTION_PEAK, NULL, 0, "what a snapshot's history shows of the moment at which most was allocated, in "
+	  "place of the failure or the end", 0 },
 	{ 0 }
 };
 
@@ -53,6 +56,7 @@ struct explain_command {
 	const char *paths[PATHS_MAX], *json;
 	int path_count, device;
 	bool has_others;           /* there may be more than one file */
+	bool peak;
 	uint64_t device_memory;    /* 0: not told */
 	struct case_ **cases;      /* each by itself, since evidence points to its own texts */
 	size_t count, room;
@@ -73,6 +77,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case OPTION_DEVICE_MEMORY:
 		if (!size_parse(arg, &c->device_memory) || c->device_memory == 0)
 			argp_error(state, "--device-memory: '%s' is not a size", arg);
+		return 0;
+	case OPTION_PEAK:
+		c->peak = true;
 		return 0;
 	case ARGP_KEY_ARG:
 		if (c->path_count == PATHS_MAX)
@@ -147,6 +154,15 @@ static int rank_of_name(const char *name)
 	return rank;
 }
 
+static trz_status read_peak(struct explain_command *c, const struct dump *d, const char *name, struct evidence *e)
+{
+	trz_status status = dump_evidence_at_peak(d, name, c->device, e);
+	if (status == TRZ_OK && !e->has_history)
+		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: --peak: the snapshot has no history; begin one before the peak "
+		                "(torch.cuda.memory._record_memory_history)", name);
+	return status;
+}
+
 static trz_status read_dump(struct explain_command *c, const char *name, const struct dump *d)
 {
 	struct case_ *added = add_case(c, name);
@@ -157,7 +173,8 @@ static trz_status read_dump(struct explain_command *c, const char *name, const s
 		remove_last_case(c);
 		return no_memory();
 	}
-	trz_status status = dump_evidence(d, added->name, c->device, &added->e, added->fails);
+	trz_status status = c->peak ? read_peak(c, d, added->name, &added->e)
+	                            : dump_evidence(d, added->name, c->device, &added->e, added->fails);
 	if (status != TRZ_OK) {
 		remove_last_case(c);
 	} else if (added->e.rank < 0) {
@@ -183,6 +200,8 @@ static bool replaces(const struct evidence *older, const struct evidence *newer)
 static trz_status read_text(struct explain_command *c, const char *name, const char *text, size_t size)
 {
 	size_t count, first = c->count;
+	if (c->peak)
+		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: --peak: a text has no history; give a snapshot", name);
 	struct evidence *list = malloc(OOM_TEXTS_MAX * sizeof *list);
 	if (!list)
 		return no_memory();
@@ -640,6 +659,8 @@ static int print_all(const struct explain_command *c)
 /* A running process makes its own reports. */
 static int explain_process(const struct explain_command *c, int process)
 {
+	if (c->peak)
+		return cli_fail(trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "--peak: a process tells of now; give a snapshot"));
 	bool to_stdout = c->json && strcmp(c->json, "-") == 0;
 	trz_status status = to_stdout ? TRZ_OK : live_report(process, ANSWER_TEXT, c->device, stdout);
 	if (status != TRZ_OK || !c->json)

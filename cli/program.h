@@ -61,8 +61,13 @@ void program_pass_signals_on(void);
 enum program_outcome program_outcome(const json_t *result);
 int program_exit_status(const json_t *result);
 
-/* Reads what the processes of a run left in `folder` into `result` (program_collect.c). */
-trz_status program_collect(const char *folder, json_t *result);
+/* Reads what the processes of a run left in `folder` into `result`, and explains the snapshots in `snapshots`, unless
+ * NULL (program_collect.c). */
+trz_status program_collect(const char *folder, const char *snapshots, json_t *result);
+
+/* Adds what held the memory, "explanation", "holders" and "holders_at", to the processes that have left a snapshot
+ * (program_holders.c). Says on standard error which cannot be read. */
+void program_explain(const char *folder, json_t *processes);
 
 /* Writes traces of what the processes asked for, and adds "trace" to their entries (program_record.c). Errors: those of
  * reading and writing traces. */

@@ -129,7 +129,7 @@ static trz_status read_folder(const char *folder, json_t *processes)
 		return trz_fail(TRZ_ERROR_IO, "%s: cannot be read: %s", folder, strerror(errno));
 	trz_status status = TRZ_OK;
 	for (struct dirent *entry; status == TRZ_OK && (entry = readdir(directory));)
-		if (ends_with(entry->d_name, ".json"))
+		if (ends_with(entry->d_name, ".json") && !strchr(entry->d_name, '-'))  /* else it is a snapshot */
 			status = read_file(folder, entry->d_name, processes);
 	closedir(directory);
 	sort(processes);
@@ -189,11 +189,6 @@ static void sum_up_process(json_t *process)
 	copy(process, told, "allocator_reason");
 	copy(process, told, "first_blank_read");
 	copy(process, told, "categories");
-	json_t *holders = json_object_get(torch, "holders");
-	if (holders) {
-		json_object_set(process, "holders", holders);
-		json_object_set(process, "holders_at", json_object_get(torch, "holders_at"));
-	}
 }
 
 /* For a rank: what its device held beside the allocator's memory, what was left, and the collectives that it called. */
@@ -282,7 +277,7 @@ static void copy_main(json_t *result, const json_t *process)
 {
 	static const char *const keys[] = { "peak_allocated_bytes", "peak_reserved_bytes", "retries", "figures_of",
 		                                "figures_lost", "figures_device", "allocator", "allocator_reason", "holders",
-		                                "holders_at" };
+		                                "holders_at", "explanation" };
 	for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
 		copy(result, process, keys[i]);
 	uint64_t reserved = number(process, "peak_reserved_bytes");
@@ -352,7 +347,7 @@ static void sum_up_ranks(json_t *result, const json_t *processes)
 	json_object_set_new(result, "ranks", ranks);
 }
 
-trz_status program_collect(const char *folder, json_t *result)
+trz_status program_collect(const char *folder, const char *snapshots, json_t *result)
 {
 	json_t *processes = json_array();
 	json_object_set_new(result, "driver_calls", json_object());
@@ -361,6 +356,8 @@ trz_status program_collect(const char *folder, json_t *result)
 	trz_status status = read_folder(folder, processes);
 	if (status != TRZ_OK)
 		return status;
+	if (snapshots)
+		program_explain(snapshots, processes);
 	size_t i;
 	json_t *process, *main_process = NULL;
 	json_array_foreach(processes, i, process) {

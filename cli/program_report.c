@@ -144,19 +144,22 @@ static void print_ooms(const json_t *result, FILE *to)
 	}
 	if (json_array_size(ooms) > MOST)
 		fprintf(to, "\n... and %zu more times\n", json_array_size(ooms) - MOST);
+	if (json_array_size(ooms) && is(result, "figures_of", "pytorch") && !json_object_get(result, "explanation"))
+		fprintf(to, "  --holders tells why, what held the memory, and what would help\n");
 }
 
-static void print_holders(const json_t *result, FILE *to)
+/* What held the memory, at the failure or the peak. */
+static void print_explanation(const json_t *result, FILE *to)
 {
-	size_t i;
-	json_t *holder;
-	const json_t *holders = json_object_get(result, "holders");
-	if (json_array_size(holders) == 0)
+	const json_t *explanation = json_object_get(result, "explanation");
+	uint64_t peak = program_number(result, "peak_allocated_bytes");
+	if (!explanation)
 		return;
-	fprintf(to, "\nlargest holders at the %s\n", text(result, "holders_at"));
-	json_array_foreach(holders, i, holder)
-		fprintf(to, "  %8.2f GiB in %6llu blocks  %s\n", gib(holder, "bytes"),
-		        (unsigned long long)program_number(holder, "blocks"), text(holder, "place"));
+	fprintf(to, "\n%s", text(explanation, "text"));
+	if (is(result, "holders_at", "peak") &&
+	    program_number(json_object_get(explanation, "figures"), "allocated") < peak - peak / 64)
+		fprintf(to, "the peak of %.2f GiB is not in the history, whose events begin later\n",
+		        gib(result, "peak_allocated_bytes"));
 }
 
 /* The calls that make and give back memory; the JSON has all. */
@@ -383,7 +386,7 @@ void program_print(const json_t *result, FILE *to)
 	else
 		print_processes(result, to);
 	print_ooms(result, to);
-	print_holders(result, to);
+	print_explanation(result, to);
 	print_fit(result, to);
 	print_traces(result, to);
 }

@@ -141,6 +141,12 @@ static void change_preload(struct changes *c)
 	change_front(c, "ASAN_OPTIONS", "verify_asan_link_order=0", ":");  /* it interposes nothing, and may come first */
 }
 
+/* Where the processes leave snapshots; "": nowhere. */
+static const char *snapshot_folder(const struct program_params *p, const char *folder)
+{
+	return p->pages ? p->pages : p->holders ? folder : "";
+}
+
 static void make_changes(const struct program_params *p, const char *folder, struct changes *c)
 {
 	char inject[CLI_PATH_SIZE + sizeof "/inject"], libraries[CLI_PATH_SIZE];
@@ -166,7 +172,7 @@ static void make_changes(const struct program_params *p, const char *folder, str
 	if (p->has_collective_bytes)
 		change_number(c, "TERRAZZO_SIM_COLLECTIVE_BYTES", p->collective_bytes);
 	change(c, "TERRAZZO_SIM_RECORD", p->record ? "1" : "");
-	change(c, "TERRAZZO_PAGES", p->pages ? p->pages : "");
+	change(c, "TERRAZZO_PAGES", snapshot_folder(p, folder));
 	change(c, "TERRAZZO_SIM_HOLDERS", p->holders ? "1" : "");
 	change(c, "TERRAZZO_SIM_ALLOCATOR", p->allocator ? p->allocator : "");
 	if (p->allocator)
@@ -592,6 +598,7 @@ static trz_status run_in(const struct program_params *p, const char *folder, jso
 	struct changes changes = { .count = 0 };
 	struct ending ending = { .exit_status = NOT_STARTED };
 	struct places places;
+	const char *snapshots = snapshot_folder(p, folder);
 	uint64_t peak = 0;
 	if (!open_places(p, &places))
 		return trz_fail(TRZ_ERROR_IO, "no file for the simulated devices: %s", strerror(errno));
@@ -609,7 +616,7 @@ static trz_status run_in(const struct program_params *p, const char *folder, jso
 	if (!*result)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no host memory for its report", p->command[0]);
 	json_object_set_new(*result, "device_peak_bytes", json_integer((json_int_t)peak));
-	status = program_collect(folder, *result);
+	status = program_collect(folder, p->holders ? snapshots : NULL, *result);
 	if (status != TRZ_OK)
 		json_decref(*result);
 	return status == TRZ_OK && p->record ? program_record_traces(folder, p->record, *result) : status;

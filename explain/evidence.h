@@ -133,6 +133,7 @@ struct evidence {
 	const char *source_name;   /* a file, a process */
 	const char *allocator;     /* "terrazzo", "PyTorch" */
 	bool failed;               /* a request failed; false: a heap at a moment */
+	bool peak;                 /* the moment at which most was allocated: nobody asks why, but for what */
 	bool too_large;            /* refused by its size alone, before the device was asked */
 	bool joins;                /* the allocator lays free pieces side by side, so that their sum counts */
 	bool expandable;           /* PyTorch's allocator with expandable segments: it joins whole pages */

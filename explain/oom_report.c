@@ -123,8 +123,8 @@ static void say_what(struct writer *w)
 		         v->short_at_most ? "at most " : e->inexact ? "about " : "",
 		         SIZE(v->short_bytes));
 	if (!e->failed)
-		say(w, "memory of %s: %s allocated, %s reserved", where, SIZE(evidence_or_zero(e->allocated)),
-		    SIZE(evidence_or_zero(e->reserved)));
+		say(w, "%s of %s: %s allocated, %s reserved", e->peak ? "peak" : "memory", where,
+		    SIZE(evidence_or_zero(e->allocated)), SIZE(evidence_or_zero(e->reserved)));
 	else if (evidence_known(e->requested))
 		say(w, "out of memory, %s: %s asked for%s%s", where, SIZE(e->requested), stream, missing);
 	else
@@ -539,7 +539,7 @@ static void say_figures(struct writer *w)
 	say_sharers(w);
 	say_figure(w, 1, "largest request that would have done",
 	           evidence_known(e->largest) || !e->failed || w->v->untold ? e->largest : w->v->piece);
-	say_figure(w, 1, "most that was allocated", e->peak_allocated);
+	say_figure(w, 1, "most that was allocated", e->peak ? EVIDENCE_UNKNOWN : e->peak_allocated);
 }
 
 /* ---- holders, growth, remedies, rungs --------------------------------------------------------------- */
@@ -733,9 +733,11 @@ bool oom_report_text(const struct evidence *e, const struct verdict *v, oom_repo
 {
 	struct writer w = {.e = e, .v = v, .sink = sink, .owner = owner};
 	say_what(&w);
-	say_verdict(&w);
-	say_remedy(&w);
-	say_also(&w);
+	if (!e->peak) {
+		say_verdict(&w);
+		say_remedy(&w);
+		say_also(&w);
+	}
 	say_figures(&w);
 	say_categories(&w);
 	say_sites(&w);

@@ -45,6 +45,8 @@ static void put_request(struct jsonw *j, const struct evidence *e, const struct 
 	if (v->short_at_most)
 		put_bool(j, "short_at_most", true);
 	put_bool(j, "failed", e->failed);
+	if (e->peak)
+		put_bool(j, "peak", true);
 	if (e->likely)
 		put_bool(j, "likely", true);
 	put_text(j, "asker", e->asker);

@@ -533,7 +533,7 @@ enum { SCARCE = 16, MUCH = 8 };
 static enum verdict_kind presumed_kind(const struct evidence *e)
 {
 	bool known = evidence_known(e->device_total) && evidence_known(e->reserved) && evidence_known(e->cached);
-	if (e->failed || e->source != EVIDENCE_PICKLE || !known || e->reserved == 0)
+	if (e->failed || e->peak || e->source != EVIDENCE_PICKLE || !known || e->reserved == 0)
 		return VERDICT_UNKNOWN;
 	uint64_t much = e->reserved / MUCH;
 	if (less(e->device_total, e->reserved) > e->device_total / SCARCE)

@@ -186,7 +186,7 @@ class Suite:
         self.run(PROGRAMS / "one_rank.py")
 
     def runs_out(self):
-        """out of memory is PyTorch's own error, with its place and the largest holders"""
+        """out of memory is PyTorch's own error, with its place, its cause and the largest holders"""
         report = self.run(PROGRAMS / "runs_out.py", options=["--memory=24GiB", "--holders"])
         expect(len(report["ooms"]) == 1, f"{len(report['ooms'])} events")
         oom = report["ooms"][0]
@@ -194,6 +194,20 @@ class Suite:
         largest = report["holders"][0]
         expect(report["holders_at"] == "failure" and largest["bytes"] == 20 * GIB, str(report["holders"]))
         expect("runs_out.py:9 " in largest["place"], largest["place"])
+        why = report["explanation"]
+        expect((why["verdict"], why["short_bytes"]) == ("full", 4 * GIB), why["text"])
+        expect(why["figures"]["other_processes"] == 0 and why["text"] in report["output"], why["text"])
+
+    def holders(self):
+        """what held the memory at the peak is told, whichever allocator serves it"""
+        for terrazzo, environment in ((False, {}), (True, {}), (True, WITHOUT_SHIM)):
+            report = self.run(PROGRAMS / "copies.py", options=["--holders"], terrazzo=terrazzo, **environment)
+            why = report["explanation"]
+            expect(report["holders_at"] == "peak" and why["peak"], why["text"])
+            expect(sum(one["bytes"] for one in report["holders"]) > 0.9 * report["peak_allocated_bytes"], str(report))
+            expect(why["figures"]["allocated"] == report["peak_allocated_bytes"], why["text"])
+            named = any("copies.py:" in one["place"] for one in report["holders"])
+            expect(named or environment, str(report["holders"]))  # nothing can be compiled there
 
     def unfinished(self):
         """a request waits for unfinished work of other streams before it fails"""
@@ -573,10 +587,10 @@ def checks(suite, with_compile):
         name = path.stem[len("test_"):]
         found[f"plug_{name}"] = lambda name=name: suite.plug(name)
     names = ["copies", "expandable", "package", "scalars", "computed", "texts", "libraries", "graphs", "one_rank",
-             "runs_out", "pages", "allocators", "unfinished", "recorded", "records_only_pytorchs_own", "places",
-             "run_out_together", "too_small", "resets", "ends", "ends_early", "fails", "late_work", "driver_errors",
-             "ranks", "captured_ranks", "plans", "absent", "torchrun", "launchers", "hf_plans", "wrong_ranks",
-             "mistakes", "unset_words", "shared_tensors", "tiny", "example", "fit", "ordered"]
+             "runs_out", "holders", "pages", "allocators", "unfinished", "recorded", "records_only_pytorchs_own",
+             "places", "run_out_together", "too_small", "resets", "ends", "ends_early", "fails", "late_work",
+             "driver_errors", "ranks", "captured_ranks", "plans", "absent", "torchrun", "launchers", "hf_plans",
+             "wrong_ranks", "mistakes", "unset_words", "shared_tensors", "tiny", "example", "fit", "ordered"]
     names += ["compiled"] * with_compile
     found.update({name: getattr(suite, name) for name in names})
     for name in SHIPPED:

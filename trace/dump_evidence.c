@@ -185,10 +185,12 @@ static void add_sums(const struct dump *d, const struct dump_moment *m, struct e
 
 /* ---- what the history tells ------------------------------------------------------------------------- */
 
-/* Goes back from the end and undoes each event. */
-static void find_peaks(const struct dump *d, const struct dump_trace *t, size_t end, struct evidence *e)
+/* Goes back from the end and undoes each event. Returns the event before which most was allocated: the first of those
+ * that changed nothing, since a request to free comes before its completion. */
+static size_t find_peaks(const struct dump *d, const struct dump_trace *t, size_t end, struct evidence *e)
 {
 	uint64_t allocated = e->allocated + e->pending, reserved = e->reserved;
+	size_t most = end;
 	e->peak_allocated = allocated;
 	e->peak_reserved = reserved;
 	for (size_t i = end; i > t->first; i--) {
@@ -202,9 +204,12 @@ static void find_peaks(const struct dump *d, const struct dump_trace *t, size_t 
 			reserved -= min_u64(reserved, event->size);
 		else if (event->action == DUMP_SEGMENT_FREE || event->action == DUMP_SEGMENT_UNMAP)
 			reserved += event->size;
+		if (allocated > e->peak_allocated || (allocated == e->peak_allocated && most == i))
+			most = i - 1;
 		e->peak_allocated = max_u64(e->peak_allocated, allocated);
 		e->peak_reserved = max_u64(e->peak_reserved, reserved);
 	}
+	return most;
 }
 
 /* What the allocator returned to the driver just before it gave up. */
@@ -392,27 +397,36 @@ static trz_status tell_history(const struct dump *d, const struct dump_moment *m
 	return status;
 }
 
+/* Begins the evidence of a device; `device`: as in dump_evidence(). */
+static trz_status begin(const struct dump *d, const char *name, int device, struct evidence *e)
+{
+	evidence_init(e, d->terrazzo ? EVIDENCE_SNAPSHOT : EVIDENCE_PICKLE, name);
+	e->device = device == DUMP_ANY_DEVICE ? dump_fullest(d) : device;
+	e->allocator = d->terrazzo ? "terrazzo" : "PyTorch";
+	e->joins = d->terrazzo;
+	e->expandable = !d->terrazzo && d->expandable;
+	if (dump_has_device(d, e->device)) {
+		e->has_history = trace_of(d, e->device)->count > 0;
+		return TRZ_OK;
+	}
+	return trz_fail(TRZ_ERROR_NOT_FOUND, "%s: holds no memory and no history of %s", name,
+	                e->device < 0 ? "any device" : "that device");
+}
+
 trz_status dump_evidence(const struct dump *d, const char *name, int device, struct evidence *e, struct evidence *fails)
 {
 	evidence_init(e, EVIDENCE_SNAPSHOT, name);
 	if (has_report(d, device, e))
 		return TRZ_OK;
-	evidence_init(e, d->terrazzo ? EVIDENCE_SNAPSHOT : EVIDENCE_PICKLE, name);
-	device = device == DUMP_ANY_DEVICE ? dump_fullest(d) : device;
-	if (!dump_has_device(d, device))
-		return trz_fail(TRZ_ERROR_NOT_FOUND, "%s: holds no memory and no history of %s", name,
-		                device < 0 ? "any device" : "that device");
-	const struct dump_trace *t = trace_of(d, device);
-	size_t failure = dump_newest_oom(d, device), end = failure == SIZE_MAX ? t->first + t->count : failure;
-	struct dump_moment m;
-	trz_status status = dump_moment(d, device, end, &m);
+	trz_status status = begin(d, name, device, e);
 	if (status != TRZ_OK)
 		return status;
-	e->device = device;
-	e->allocator = d->terrazzo ? "terrazzo" : "PyTorch";
-	e->joins = d->terrazzo;
-	e->expandable = !d->terrazzo && d->expandable;
-	e->has_history = t->count > 0;
+	const struct dump_trace *t = trace_of(d, e->device);
+	size_t failure = dump_newest_oom(d, e->device), end = failure == SIZE_MAX ? t->first + t->count : failure;
+	struct dump_moment m;
+	status = dump_moment(d, e->device, end, &m);
+	if (status != TRZ_OK)
+		return status;
 	if (failure != SIZE_MAX)
 		tell_failure(d, failure, e);
 	add_sums(d, &m, e);
@@ -423,9 +437,31 @@ trz_status dump_evidence(const struct dump *d, const char *name, int device, str
 		infer(e);
 	status = tell_holders(d, &m, e);
 	if (status == TRZ_OK && e->failed && e->has_history)
-		status = dump_spare(d, device, end, &m, e);
+		status = dump_spare(d, e->device, end, &m, e);
 	if (status == TRZ_OK && e->has_history)
 		status = tell_history(d, &m, end, e, e->failed ? NULL : fails);
+	dump_moment_free(&m);
+	return status;
+}
+
+trz_status dump_evidence_at_peak(const struct dump *d, const char *name, int device, struct evidence *e)
+{
+	struct dump_moment m;
+	trz_status status = begin(d, name, device, e);
+	if (status == TRZ_OK)
+		status = dump_moment(d, e->device, d->event_count, &m);
+	if (status != TRZ_OK)
+		return status;
+	const struct dump_trace *t = trace_of(d, e->device);
+	add_sums(d, &m, e);
+	size_t most = find_peaks(d, t, t->first + t->count, e);
+	dump_moment_free(&m);
+	status = dump_moment(d, e->device, most, &m);
+	if (status != TRZ_OK)
+		return status;
+	e->peak = true;
+	add_sums(d, &m, e);
+	status = tell_holders(d, &m, e);
 	dump_moment_free(&m);
 	return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What a memory snapshot tells of an out-of-memory error: the state at the newest one in its history, or at the end of
- * a history that has none.
+ * a history that has none. Or what it tells of the peak.
  */
 #ifndef TRZ_TRACE_DUMP_EVIDENCE_H
 #define TRZ_TRACE_DUMP_EVIDENCE_H
@@ -16,6 +16,10 @@ enum { DUMP_ANY_DEVICE = -1 };
  * is. Errors: NOT_FOUND (no such device, or the snapshot has no memory and no history), HOST_MEMORY. */
 trz_status dump_evidence(const struct dump *d, const char *name, int device, struct evidence *e,
                          struct evidence *fails);
+
+/* The same of the moment in the history at which most was allocated, whether or not the program failed. Without a
+ * history that is the end. */
+trz_status dump_evidence_at_peak(const struct dump *d, const char *name, int device, struct evidence *e);
 
 /* The device that ran out of memory last; if none did, the one with the most reserved memory; -1: there is none. */
 int dump_fullest(const struct dump *d);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots from which `terrazzo run --report` and `terrazzo sim --report` make pages: one for each process that uses
-PyTorch's GPU memory, written when it runs out of memory and again at its end.
+"""Snapshots from which `terrazzo run --report` and `terrazzo sim --report` make pages, and `terrazzo sim --holders` its
+explanation: one for each process that uses PyTorch's GPU memory, written when it runs out of memory and again at its
+end.
 
 TERRAZZO_PAGES names the folder. A file is RANK-PROCESS-DEVICE.json, or RANK-PROCESS.pickle if PyTorch itself keeps the
 history.
@@ -14,12 +15,13 @@ import sys
 import threading
 
 FOLDER = os.environ.get("TERRAZZO_PAGES", "")
-EVENTS = 1 << 20
+# Holders need the stacks of autograd's threads, too, which run no lines of Python: these cost most of a history's time.
+EVENTS, STACKS = (4_000_000, "all") if os.environ.get("TERRAZZO_SIM_HOLDERS") else (1 << 20, "python")
 RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
 def complain(error):
-    print(f"terrazzo: no page of process {os.getpid()}: {error or repr(error)}", file=sys.stderr)
+    print(f"terrazzo: no history of process {os.getpid()}: {error or repr(error)}", file=sys.stderr)
 
 
 def rank():
@@ -48,7 +50,7 @@ class Pages:
             plug.history(events=EVENTS)
         else:
             self.torch.cuda.memory._record_memory_history(
-                enabled="all", context="all", stacks="python", max_entries=EVENTS)
+                enabled="all", context="all", stacks=STACKS, max_entries=EVENTS)
 
     def path(self, rest):
         return os.path.join(FOLDER, f"{rank()}-{self.pid}{rest}")

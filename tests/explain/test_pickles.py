@@ -2017,6 +2017,55 @@ class Outlaw:
         return os.mkdir, ("called",)
 
 
+class Peak(Case):
+    """--peak: the moment at which most was allocated, whatever came later."""
+
+    def snapshot(self):
+        s = Snapshot()
+        at = s.at
+        s.event("segment_alloc", 2000, addr=at)
+        s.event("alloc", 500, addr=at, frames=WEIGHT)
+        s.event("alloc", 1200, addr=at + 500 * MIB, frames=FORWARD)
+        s.event("free_requested", 1200, addr=at + 500 * MIB)
+        s.event("free_completed", 1200, addr=at + 500 * MIB)
+        s.event("alloc", 1000, addr=at + 500 * MIB, frames=ADAM)
+        s.segment((500, "a", WEIGHT), (1000, "a", ADAM), (500, "f"))
+        return s
+
+    def check(self, snapshot):
+        got = self.explain(snapshot, "--peak")
+        self.assertTrue(got["peak"])
+        self.assertEqual((got["verdict"], got["failed"]), ("unknown", False))
+        figures = got["figures"]
+        self.assertEqual([figures[name] // MIB for name in ("allocated", "reserved", "pending")], [1700, 2000, 0])
+        self.assertEqual([(one["site"], one["category"], one["bytes"] // MIB) for one in got["holders"]],
+                         [("u/model.py:31 forward", "activations", 1200), ("u/train.py:9 main", "weights", 500)])
+
+    def test_before_the_end(self):
+        s = self.snapshot()
+        self.check(s)
+        text = run(self.save(s.contents()), "--peak", text=True).stdout
+        self.assertTrue(text.startswith("peak of device 0: 1.66 GiB allocated, 1.95 GiB reserved\nmemory\n"), text)
+        self.assertNotIn("verdict", text)
+
+    def test_before_a_failure(self):
+        s = self.snapshot()
+        s.oom(900, 100)
+        self.check(s)
+
+    def test_what_knows_no_peak(self):
+        s = self.snapshot()
+        s.trace.clear()
+        done = run(self.save(s.contents()), "--peak", text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("the snapshot has no history", done.stderr)
+        done = run(Path(__file__).parent / "texts" / "torch-1.5-worked-case.txt", "--peak", text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("a text has no history", done.stderr)
+        done = run(os.getpid(), "--peak", text=True)
+        self.assertIn("a process tells of now", done.stderr)
+
+
 class Damage(Case):
     def test_no_code_is_called(self):
         done = run(self.save({"segments": [Outlaw()], "device_traces": []}), text=True, cwd=self.folder)

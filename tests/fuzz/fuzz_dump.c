@@ -36,17 +36,31 @@ static bool count(void *owner, const char *text, size_t size)
 	return true;
 }
 
+static void tell(const struct evidence *e)
+{
+	static struct verdict v;
+	size_t bytes = 0;
+	verdict_find(e, &v);
+	require(oom_report_text(e, &v, count, &bytes) && oom_report_json(e, &v, count, &bytes) && bytes > 0);
+}
+
+static bool adds_up(const struct evidence *e)
+{
+	return evidence_known(e->reserved) && e->reserved == e->allocated + e->pending + e->cached;
+}
+
 /* What is made of it, whatever it says. */
 static void explain(const struct dump *d)
 {
 	static struct evidence e, fails;
-	static struct verdict v;
-	size_t bytes = 0;
-	if (dump_evidence(d, "input", DUMP_ANY_DEVICE, &e, &fails) != TRZ_OK)
-		return;
-	verdict_find(&e, &v);
-	require(oom_report_text(&e, &v, count, &bytes) && oom_report_json(&e, &v, count, &bytes) && bytes > 0);
-	require(d->report || (evidence_known(e.reserved) && e.reserved == e.allocated + e.pending + e.cached));
+	if (dump_evidence(d, "input", DUMP_ANY_DEVICE, &e, &fails) == TRZ_OK) {
+		tell(&e);
+		require(d->report || adds_up(&e));
+	}
+	if (dump_evidence_at_peak(d, "input", DUMP_ANY_DEVICE, &e) == TRZ_OK) {
+		tell(&e);
+		require(adds_up(&e));
+	}
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

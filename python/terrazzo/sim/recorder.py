@@ -2,8 +2,8 @@
 """Records PyTorch's memory in a program under `terrazzo sim`: writes <pid>.torch.json into the folder
 TERRAZZO_SIM_REPORT. inject/sitecustomize.py runs this file once PyTorch has been imported.
 
-It only registers an observer of out-of-memory and a function at exit and, if TERRAZZO_SIM_HOLDERS asks for it, starts
-PyTorch's own history of allocations.
+It only registers an observer of out-of-memory and a function at exit and, for a page or holders, starts PyTorch's own
+history of allocations (pages.py).
 """
 import atexit
 import ctypes
@@ -18,7 +18,7 @@ import traceback
 
 FOLDER = os.environ.get("TERRAZZO_SIM_REPORT")
 OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-HOLDERS, HISTORY, FRAMES = 10, 4_000_000, 40
+FRAMES = 40
 NO_FRAME = "no Python frame (backward of autograd)"
 
 
@@ -38,10 +38,6 @@ def place(frames):
     own = [frame for frame in frames if not is_library(frame[0])]
     others = [frame for frame in frames if "/torch/" not in frame[0]]
     return TEXT(*(own or others or frames)[0]) if frames else NO_FRAME
-
-
-def frames_of(entry):
-    return [(f["filename"], f["line"], f["name"]) for f in entry.get("frames", ()) if f["filename"].endswith(".py")]
 
 
 def frames_from(frame):
@@ -102,55 +98,6 @@ def wait_for_autograd():
             return
         time.sleep(0.02)
         before, now = now, autograd_threads()
-
-
-class Holders:
-    """How much memory each place in the program holds."""
-
-    def __init__(self):
-        self.bytes, self.count = {}, {}
-
-    def add(self, where, size, sign=1):
-        self.bytes[where] = self.bytes.get(where, 0) + sign * size
-        self.count[where] = self.count.get(where, 0) + sign
-
-    def largest(self):
-        order = sorted((where for where in self.bytes if self.bytes[where] > 0), key=lambda w: -self.bytes[w])
-        return [{"place": where, "bytes": self.bytes[where], "blocks": self.count[where]} for where in order[:HOLDERS]]
-
-
-def live_now(snapshot, device):
-    held = Holders()
-    for segment in snapshot["segments"]:
-        if segment["device"] == device:
-            for block in segment["blocks"]:
-                if block["state"].startswith("active"):
-                    held.add(place(frames_of(block)), block.get("requested_size", block["size"]))
-    return held.largest()
-
-
-def live_at_peak(snapshot, device):
-    """Replays the history twice: to find the moment of the peak, then up to it."""
-    events = snapshot["device_traces"][device]
-    used = peak = moment = 0
-    for i, event in enumerate(events):
-        if event["action"] == "alloc":
-            used += event["size"]
-        elif event["action"] == "free_completed":
-            used -= event["size"]
-        if used > peak:
-            peak, moment = used, i
-    held, live, places = Holders(), {}, {}
-    for event in events[:moment + 1]:
-        if event["action"] == "alloc":
-            frames = frames_of(event)
-            key = tuple(frames)
-            where = places.setdefault(key, None) or places.setdefault(key, place(frames)) or place(frames)
-            live[event["addr"]] = where
-            held.add(where, event["size"])
-        elif event["action"] == "free_completed" and event["addr"] in live:
-            held.add(live.pop(event["addr"]), event["size"], -1)
-    return held.largest()
 
 
 PEAKS = {f"peak_{name}_bytes": f"{name}_bytes.all.peak" for name in ("allocated", "requested", "active", "reserved")}
@@ -338,14 +285,13 @@ def requests_library(torch):
 
 class Recorder:
     def __init__(self, torch):
-        self.torch, self.ooms, self.failure = torch, [], {}
+        self.torch, self.ooms = torch, []
         self.observed = False  # PyTorch tells of requests without memory
         self.driver = None
         self.blank_read = BlankRead(self.on_blank_read)
         self.first_blank_read = None
         self.uncaught = {}     # if it does not: what is known of the failure that ended the program
         self.pages = load("pages.py").Pages(torch)
-        self.wants_holders = bool(os.environ.get("TERRAZZO_SIM_HOLDERS"))
         self.pid = None        # the process that uses CUDA; its children made by fork() cannot
         self.statistics = Statistics(torch)
         self.ranks = load("sim/ranks.py").Ranks(torch, is_library, calling_backward)
@@ -380,9 +326,6 @@ class Recorder:
         except (AttributeError, RuntimeError):
             pass  # PyTorch 1.13, function pointers and cudaMallocAsync have no observers, and keep no history
         self.pages.start()
-        if self.wants_holders and self.observed:
-            self.torch.cuda.memory._record_memory_history(
-                enabled="all", context="all", stacks="python", max_entries=HISTORY)
         if os.environ.get("TERRAZZO_SIM_RECORD"):
             self.follow_requests()
         self.write()
@@ -406,8 +349,6 @@ class Recorder:
         if total < capacity:  # a memory fraction's limit comes in its place
             oom["limit_bytes"] = total
         self.ooms.append(oom)
-        if self.wants_holders and device not in self.failure:
-            self.failure[device] = live_now(self.torch.cuda.memory._snapshot(), device)
         if len(self.ooms) == 1:
             self.pages.write()
         self.write()
@@ -425,14 +366,6 @@ class Recorder:
         if issubclass(kind, self.torch.cuda.OutOfMemoryError) and not self.observed:
             stack = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(trace)]
             self.uncaught = {**told(stack), "text": str(error)}
-
-    def device(self, index, snapshot):
-        entry = {"device": index, **self.statistics.figures(index)}
-        if index in self.failure:
-            entry.update(holders_at="failure", holders=self.failure[index])
-        elif snapshot:
-            entry.update(holders_at="peak", holders=live_at_peak(snapshot, index))
-        return entry
 
     def failures(self):
         """The failures: if PyTorch does not report them, terrazzo knows the newest; else the driver's figures serve."""
@@ -459,9 +392,7 @@ class Recorder:
             report["categories"] = tracker.most
         if self.first_blank_read:
             report["first_blank_read"] = self.first_blank_read
-        wants_peak = self.wants_holders and not self.failure and self.observed and ended
-        snapshot = cuda.memory._snapshot() if wants_peak else None
-        report["devices"] = [self.device(i, snapshot) for i in range(cuda.device_count())]
+        report["devices"] = [{"device": i, **self.statistics.figures(i)} for i in range(cuda.device_count())]
         path = os.path.join(FOLDER, f"{self.pid}.torch.json")
         part = f"{path}.{threading.get_ident()}.part"  # several threads may run out of memory at a time
         with open(part, "w", encoding="utf-8") as stream:
