@@ -355,6 +355,14 @@ static trz_status write_json(const json_t *result, const char *file)
 	return output_json(file, result, flags);
 }
 
+/* Says why --holders tells nothing. */
+static void check_explained(const json_t *result)
+{
+	if (json_array_size(json_object_get(result, "processes")) && !json_object_get(result, "explanation"))
+		fprintf(stderr, "\nterrazzo: --holders: no history was kept: PyTorch's own allocator keeps one, and so does "
+		        "what runs under `terrazzo run`\n");
+}
+
 /* Says that --record has written nothing, unless the command has failed, which may be why. */
 static int check_recorded(const json_t *result, const char *file, int code)
 {
@@ -384,6 +392,8 @@ static int run_command(struct sim_command *c)
 		return code;
 	if (!c->sweep) {
 		program_print(result, stderr);
+		if (c->params.holders)
+			check_explained(result);
 		if (code == CLI_OK && !c->fit)
 			code = program_exit_status(result);
 		else if (code == CLI_OK && !program_number(json_object_get(result, "fit"), "memory_bytes"))

@@ -8,25 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bits.h"
 #include "cli.h"
 #include "dump_evidence.h"
 #include "error.h"
 #include "json_text.h"
 #include "oom_report.h"
 #include "program.h"
-
-/* PyTorch's own figures of the device of which it reserved most; NULL: it has none. */
-static const json_t *fullest(const json_t *process)
-{
-	size_t i;
-	json_t *device;
-	const json_t *most = NULL;
-	json_array_foreach(json_object_get(json_object_get(process, "pytorch"), "devices"), i, device)
-		if (!most || program_number(device, "peak_reserved_bytes") > program_number(most, "peak_reserved_bytes"))
-			most = device;
-	return most;
-}
 
 /* PyTorch's newest request that found no memory; NULL: none. */
 static const json_t *newest_failure(const json_t *process)
@@ -35,21 +22,45 @@ static const json_t *newest_failure(const json_t *process)
 	return json_array_get(ooms, json_array_size(ooms) - 1);
 }
 
+/* The index of the entry that has the most of something. */
+static size_t largest(const json_t *devices, const char *key)
+{
+	size_t i, most = 0;
+	json_t *device;
+	json_array_foreach(devices, i, device)
+		if (program_number(device, key) > program_number(json_array_get(devices, most), key))
+			most = i;
+	return most;
+}
+
+/* The process's own number of the device to look at: where it failed last, else the fullest, as PyTorch or the driver
+ * tells. */
+static int device_of(const json_t *process)
+{
+	const json_t *failure = newest_failure(process);
+	const json_t *figures = json_object_get(json_object_get(process, "pytorch"), "devices");
+	if (failure)
+		return (int)program_number(failure, "device");
+	if (json_array_size(figures))
+		return (int)program_number(json_array_get(figures, largest(figures, "peak_reserved_bytes")), "device");
+	return (int)largest(json_object_get(process, "devices"), "peak_bytes");
+}
+
 /* ---- the snapshot -------------------------------------------------------------------------------------------- */
 
 /* RANK-PROCESS.pickle, or RANK-PROCESS-DEVICE.json. */
-static bool is_snapshot_of(const char *name, uint64_t pid, uint64_t device)
+static bool is_snapshot_of(const char *name, uint64_t pid, int device)
 {
 	const char *dash = strchr(name, '-');
 	char *end;
 	if (!dash || strtoull(dash + 1, &end, 10) != pid)
 		return false;
-	return strcmp(end, ".pickle") == 0 || (*end == '-' && strtoull(end + 1, &end, 10) == device &&
+	return strcmp(end, ".pickle") == 0 || (*end == '-' && strtol(end + 1, &end, 10) == device &&
 	                                       strcmp(end, ".json") == 0);
 }
 
 /* False: the process has left none of that device. */
-static bool find_snapshot(const char *folder, uint64_t pid, uint64_t device, char path[CLI_PATH_SIZE])
+static bool find_snapshot(const char *folder, uint64_t pid, int device, char path[CLI_PATH_SIZE])
 {
 	DIR *directory = opendir(folder);
 	bool found = false;
@@ -79,10 +90,11 @@ static bool is_alone(const json_t *processes, const json_t *process, const json_
 }
 
 /* Adds the device and the program's own limit to what is known of a failure. */
-static void add_device(struct evidence *e, const json_t *processes, const json_t *process, const json_t *failure)
+static void add_device(struct evidence *e, const json_t *processes, const json_t *process)
 {
+	const json_t *failure = newest_failure(process);
 	const json_t *device = json_array_get(json_object_get(process, "devices"), e->device > 0 ? (size_t)e->device : 0);
-	if (!device || e->source == EVIDENCE_HEAP || evidence_known(e->device_total))
+	if (!device || evidence_known(e->device_total))
 		return;
 	e->device_total = program_number(device, "capacity_bytes");
 	e->too_large = false;  /* it was inferred for lack of the total */
@@ -134,15 +146,15 @@ static json_t *describe(const struct evidence *e)
 	return described;
 }
 
-/* Of a snapshot's failure, else of its peak. A history that has begun anew since does not reach back to it. */
+/* Of a snapshot's newest failure, else of its peak. */
 static trz_status find_evidence(const struct dump *d, const json_t *processes, const json_t *process,
                                 const char *name, struct evidence *e)
 {
-	const json_t *failure = newest_failure(process), *figures = fullest(process);
-	int device = failure ? DUMP_ANY_DEVICE : (int)program_number(figures, "device");
-	trz_status status = failure ? dump_evidence(d, name, device, e, NULL) : TRZ_OK;
-	if (status == TRZ_OK && failure && e->failed)
-		add_device(e, processes, process, failure);
+	int device = device_of(process);
+	bool may_have_failed = d->report || dump_newest_oom(d, device) != SIZE_MAX;
+	trz_status status = may_have_failed ? dump_evidence(d, name, device, e, NULL) : TRZ_OK;
+	if (status == TRZ_OK && may_have_failed && e->failed)
+		add_device(e, processes, process);
 	else if (status == TRZ_OK)
 		status = dump_evidence_at_peak(d, name, device, e);
 	if (json_object_get(process, "rank"))
@@ -178,9 +190,7 @@ void program_explain(const char *folder, json_t *processes)
 	json_t *process;
 	char path[CLI_PATH_SIZE];
 	json_array_foreach(processes, i, process) {
-		const json_t *failure = newest_failure(process), *figures = fullest(process);
-		uint64_t device = program_number(failure ? failure : figures, "device");
-		if (!find_snapshot(folder, program_number(process, "pid"), device, path))
+		if (!find_snapshot(folder, program_number(process, "pid"), device_of(process), path))
 			continue;
 		trz_status status = explain(path, processes, process);
 		if (status != TRZ_OK && status != TRZ_ERROR_NOT_FOUND)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""terrazzo run --report makes a page of a native program, with its call stacks."""
+"""terrazzo run --report makes a page of a native program, with its call stacks; terrazzo sim --holders explains it."""
+import json
 import os
 import subprocess
 import sys
@@ -51,6 +52,18 @@ class NativePages(unittest.TestCase):
                 self.assertEqual((folder / "page.html").exists(), not said, done.stderr)
                 (folder / "page.html").unlink(missing_ok=True)
                 self.assertEqual(list(temporary.iterdir()), [])
+
+
+class NativeHolders(unittest.TestCase):
+    def test_the_failure_is_explained(self):
+        done = subprocess.run([CLI, "sim", "--holders", "--memory=8GiB", "--json=-", "--", CLI, "run", "--",
+                               PROGRAMS / "refused"], capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stdout[done.stdout.index("{"):])
+        why = report["explanation"]
+        self.assertEqual((report["holders_at"], why["verdict"], why["failed"]), ("failure", "too_large", True), why)
+        self.assertEqual(sum(one["bytes"] for one in report["holders"]), 3 * GIB)
+        self.assertIn(why["text"], done.stderr)
 
 
 if __name__ == "__main__":

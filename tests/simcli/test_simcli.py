@@ -387,6 +387,11 @@ class Run(Case):
         self.assertEqual(report["driver_calls"]["cuMemAlloc"], 4)
         self.assertEqual(report["processes"][0]["program"][1:4], ["64", "0", "caf?"])
 
+    def test_holders_need_a_history(self):
+        done, report = self.sim("--holders", "--", self.program, 64, 0)
+        self.assertIn("--holders: no history was kept", done.stderr)
+        self.assertNotIn("explanation", report)
+
     def test_exit_status_is_the_commands(self):
         for status in (0, 5):
             done = terrazzo("sim", "--", "sh", "-c", f"exit {status}")
