@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What held the memory of a run's processes (--holders), from the snapshots that they left (python/terrazzo/pages.py):
- * at the newest failure, or else at the peak, as `terrazzo explain` tells it.
+ * at the newest failure, or else at the peak, as `terrazzo explain` tells it; without a history, at the end.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -106,7 +106,8 @@ static void add_device(struct evidence *e, const json_t *processes, const json_t
 	if (!is_alone(processes, process, device) || told > e->device_total)
 		return;
 	e->other_processes = 0;
-	e->context = e->device_total - told;
+	if (evidence_known(e->device_free))
+		e->context = e->device_total - told;
 }
 
 /* ---- the explanation ------------------------------------------------------------------------------------------ */
@@ -153,10 +154,11 @@ static trz_status find_evidence(const struct dump *d, const json_t *processes, c
 	int device = device_of(process);
 	bool may_have_failed = d->report || dump_newest_oom(d, device) != SIZE_MAX;
 	trz_status status = may_have_failed ? dump_evidence(d, name, device, e, NULL) : TRZ_OK;
-	if (status == TRZ_OK && may_have_failed && e->failed)
-		add_device(e, processes, process);
-	else if (status == TRZ_OK)
+	if (status == TRZ_OK && !(may_have_failed && e->failed))
 		status = dump_evidence_at_peak(d, name, device, e);
+	bool failed = e->failed || json_object_size(json_object_get(json_object_get(process, "pytorch"), "uncaught")) > 0;
+	if (status == TRZ_OK && failed && !e->peak)
+		add_device(e, processes, process);
 	if (json_object_get(process, "rank"))
 		e->rank = (int)program_number(process, "rank");
 	return status;
@@ -176,7 +178,7 @@ static trz_status explain(const char *path, const json_t *processes, json_t *pro
 		dump_free(&d);
 	}
 	if (status == TRZ_OK) {
-		json_object_set_new(process, "holders_at", json_string(e->failed ? "failure" : "peak"));
+		json_object_set_new(process, "holders_at", json_string(e->failed ? "failure" : e->peak ? "peak" : "end"));
 		json_object_set_new(process, "holders", list_holders(e));
 		json_object_set_new(process, "explanation", describe(e));
 	}

@@ -459,7 +459,7 @@ trz_status dump_evidence_at_peak(const struct dump *d, const char *name, int dev
 	status = dump_moment(d, e->device, most, &m);
 	if (status != TRZ_OK)
 		return status;
-	e->peak = true;
+	e->peak = e->has_history;
 	add_sums(d, &m, e);
 	status = tell_holders(d, &m, e);
 	dump_moment_free(&m);

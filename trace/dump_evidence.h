@@ -18,7 +18,7 @@ trz_status dump_evidence(const struct dump *d, const char *name, int device, str
                          struct evidence *fails);
 
 /* The same of the moment in the history at which most was allocated, whether or not the program failed. Without a
- * history that is the end. */
+ * history e->peak is false, and it is the end. */
 trz_status dump_evidence_at_peak(const struct dump *d, const char *name, int device, struct evidence *e);
 
 /* The device that ran out of memory last; if none did, the one with the most reserved memory; -1: there is none. */

@@ -9,6 +9,7 @@ history.
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
 import pickle
 import sys
@@ -27,6 +28,17 @@ def complain(error):
 def rank():
     given = next((os.environ[name] for name in RANKS if os.environ.get(name)), "")
     return given if given.isdigit() else "none"
+
+
+def begin_history(begin):
+    """Calls PyTorch's function with the arguments of its version."""
+    known = inspect.signature(begin).parameters
+    if known["enabled"].default == "all":  # since 2.1
+        begin(enabled="all", context="all", stacks=STACKS, max_entries=EVENTS)
+    elif "trace_alloc_max_entries" in known:  # 2.0
+        begin(True, trace_alloc_max_entries=EVENTS, trace_alloc_record_context=True)
+    else:  # 1.13 keeps the stacks of live memory alone
+        begin(True)
 
 
 class Pages:
@@ -49,8 +61,7 @@ class Pages:
         if self.own:
             plug.history(events=EVENTS)
         else:
-            self.torch.cuda.memory._record_memory_history(
-                enabled="all", context="all", stacks=STACKS, max_entries=EVENTS)
+            begin_history(self.torch.cuda.memory._record_memory_history)
 
     def path(self, rest):
         return os.path.join(FOLDER, f"{rank()}-{self.pid}{rest}")
