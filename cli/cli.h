@@ -145,6 +145,10 @@ trz_status report_page(const char *file, const char *title, int device, bool by_
 trz_status report_make_folder(char folder[CLI_PATH_SIZE]);
 trz_status report_pages(const char *folder, char **command, const char *output);
 
+/* This program's file, whatever links lead to it, to be freed; if /proc is not mounted, the name that it was started by
+ * tells. NULL: unknown. */
+char *cli_own_file(void);
+
 /* place.c: the first of `places`, folders relative to this program's and ended by NULL, that has the file `probe`;
  * NULL: none has it. */
 const char *cli_first_of(const char *const *places, const char *probe, char out[CLI_PATH_SIZE]);

@@ -32,7 +32,8 @@ static const struct argp_option options[] = {
 	{ "nodes", OPTION_NODES, "N", 0,
 	  "run the command once on each of N nodes at the same time, with '{node}' replaced; each node has --devices of "
 	  "its own", 0 },
-	{ "allocator", OPTION_ALLOCATOR, "NAME", 0, "PyTorch's allocator: native, or expandable segments", 0 },
+	{ "allocator", OPTION_ALLOCATOR, "NAME,...", 0, "native (PyTorch's own), expandable (the same with expandable "
+	  "segments) or terrazzo; of several the runs are compared", 0 },
 	{ "env", OPTION_ENV, "DIR", 0, "run in this virtual environment, which --setup made", 0 },
 	{ "holders", OPTION_HOLDERS, NULL, 0,
 	  "report which lines held the most memory at the peak, or when it ran out; for that PyTorch keeps a history, "
@@ -76,8 +77,11 @@ static const struct argp_option options[] = {
 
 enum { MOST_PACKAGES = 32, NODE_DEVICES = 8 };
 
+enum { MOST_ALLOCATORS = 3 };
+
 struct sim_command {
 	struct program_params params;
+	const char *allocators[MOST_ALLOCATORS + 1];  /* to compare; at most one: params.allocator serves */
 	const char *json;
 	const char *report;
 	const char *sweep;
@@ -104,7 +108,8 @@ static void check_command(const struct sim_command *c, struct argp_state *state)
 	if (c->list && c->params.memory_bytes)
 		argp_error(state, "--memory and --device list do not go together");
 	const char *terrazzo = getenv("TERRAZZO");
-	if (c->params.allocator && terrazzo && strcmp(terrazzo, "1") == 0)
+	bool native = c->allocators[1] || (c->allocators[0] && strcmp(c->allocators[0], PROGRAM_ON_TERRAZZO) != 0);
+	if (native && terrazzo && strcmp(terrazzo, "1") == 0)
 		argp_error(state, "--allocator asks for PyTorch's own allocator, but TERRAZZO=1 puts terrazzo in its place: "
 		                  "leave one of the two out");
 	if (c->params.nodes && c->params.world)
@@ -124,8 +129,11 @@ static void check_command(const struct sim_command *c, struct argp_state *state)
 	if (c->params.record && terrazzo && strcmp(terrazzo, "1") == 0)
 		argp_error(state, "--record writes what the command asks of PyTorch's own allocator, and TERRAZZO=1 puts "
 		                  "terrazzo in its place: leave one of the two out");
-	if (c->jobs && !c->sweep)
-		argp_error(state, "--jobs is for --sweep, which is missing");
+	bool compares = c->allocators[0] && c->allocators[1];
+	if (compares && (c->sweep || c->list || c->params.record || c->report))
+		argp_error(state, "--allocator: to compare several, leave out --sweep, --device list, --record and --report");
+	if (c->jobs && !c->sweep && !compares)
+		argp_error(state, "--jobs is for --sweep or several of --allocator, which are missing");
 	if (c->fit && c->sweep)
 		argp_error(state, "--fit and --sweep do not go together");
 	option_not_twice(state, "--json", c->json, "--report", c->report);
@@ -134,6 +142,25 @@ static void check_command(const struct sim_command *c, struct argp_state *state)
 	option_not_in_command(state, "--json", c->json, c->params.command);
 	option_not_in_command(state, "--report", c->report, c->params.command);
 	option_not_in_command(state, "--record", c->params.record, c->params.command);
+}
+
+/* "native", "native,expandable,terrazzo" */
+static void parse_allocators(struct argp_state *state, struct sim_command *c, const char *text)
+{
+	static const char *const names[] = { "native", "expandable", PROGRAM_ON_TERRAZZO, NULL };
+	char name[32];
+	size_t count = 0;
+	for (const char *at = text; at; at = *at ? at + 1 : NULL) {
+		size_t length = strcspn(at, ",");
+		snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name), at);
+		const char *chosen = names[option_choice(state, "allocator", name, names)];
+		for (size_t i = 0; i < count; i++)
+			if (c->allocators[i] == chosen)
+				argp_error(state, "--allocator: %s is named twice", chosen);
+		c->allocators[count++] = chosen;
+		at += length;
+	}
+	c->allocators[count] = NULL;
 }
 
 static uint64_t parse_memory(struct argp_state *state, const char *text)
@@ -252,7 +279,6 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
 	static const char *const scalars[] = { "computed", "zero", "real", NULL };
 	static const char *const works[] = { "now", "late", NULL };
-	static const char *const allocators[] = { "native", "expandable", NULL };
 	struct sim_command *c = state->input;
 	struct program_params *p = &c->params;
 	switch (key) {
@@ -266,7 +292,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		p->devices = (unsigned)option_number(state, "devices", arg, 1, 16);
 		return 0;
 	case OPTION_ALLOCATOR:
-		p->allocator = allocators[option_choice(state, "allocator", arg, allocators)];
+		parse_allocators(state, c, arg);
 		return 0;
 	case OPTION_WORK:
 		p->work = works[option_choice(state, "work", arg, works)];
@@ -381,7 +407,9 @@ static int run_command(struct sim_command *c)
 {
 	json_t *result = NULL;
 	trz_status status;
-	if (c->sweep)
+	if (c->allocators[1])
+		status = program_compare(&c->params, c->allocators, c->fit, c->jobs, &result, stderr);
+	else if (c->sweep)
 		status = program_sweep(&c->params, c->sweep, c->jobs, &result, stderr);
 	else if (c->fit)
 		status = program_fit(&c->params, c->list, &result, stderr);
@@ -390,7 +418,7 @@ static int run_command(struct sim_command *c)
 	int code = status == TRZ_OK ? CLI_OK : cli_fail(status);
 	if (!result)
 		return code;
-	if (!c->sweep) {
+	if (!c->sweep && !c->allocators[1]) {
 		program_print(result, stderr);
 		if (c->params.holders)
 			check_explained(result);
@@ -405,6 +433,18 @@ static int run_command(struct sim_command *c)
 		code = cli_worse(code > CLI_VIOLATION ? CLI_FAILURE : code, cli_fail(status));
 	json_decref(result);
 	return code;
+}
+
+/* Lets the one allocator that was asked for serve. */
+static trz_status choose_allocator(struct sim_command *c)
+{
+	const char *chosen = c->allocators[1] ? NULL : c->allocators[0];
+	if (!chosen || strcmp(chosen, PROGRAM_ON_TERRAZZO) != 0) {
+		c->params.allocator = chosen;
+		return TRZ_OK;
+	}
+	c->params.command = program_on_terrazzo(c->params.command);
+	return c->params.command ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for a command");
 }
 
 /* Returns the command's exit status, unless a page cannot be made. */
@@ -481,6 +521,8 @@ int cli_sim(int argc, char **argv)
 	trz_status status = check_outputs(&c);
 	if (status == TRZ_OK)
 		status = check_costs(&c.params);
+	if (status == TRZ_OK)
+		status = choose_allocator(&c);
 	if (status != TRZ_OK)
 		return cli_fail(status);
 	program_pass_signals_on();

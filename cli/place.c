@@ -10,8 +10,7 @@
 
 #include "cli.h"
 
-/* This program's file, whatever links lead to it. If /proc is not mounted, the name that it was started by tells. */
-static char *own_file(void)
+char *cli_own_file(void)
 {
 	char *file = realpath("/proc/self/exe", NULL);
 	const char *named = file ? NULL : (const char *)getauxval(AT_EXECFN);
@@ -21,7 +20,7 @@ static char *own_file(void)
 /* A folder relative to this program's; "" if it does not have the file `probe`. */
 static void beside(const char *relative, const char *probe, char out[CLI_PATH_SIZE])
 {
-	char path[2 * CLI_PATH_SIZE], *exe = own_file();
+	char path[2 * CLI_PATH_SIZE], *exe = cli_own_file();
 	out[0] = '\0';
 	if (!exe)
 		return;

@@ -107,4 +107,13 @@ trz_status program_fit(const struct program_params *params, bool list, json_t **
 trz_status program_sweep(const struct program_params *params, const char *text, unsigned jobs, json_t **result,
                          FILE *to);
 
+/* Runs the command once with each allocator of the list, which ends with NULL, or with `fit` finds the smallest device
+ * for each; the same file. */
+trz_status program_compare(const struct program_params *params, const char *const *allocators, bool fit, unsigned jobs,
+                           json_t **result, FILE *to);
+
+/* The command under `terrazzo run`, which the caller frees by program_free_words; NULL: no memory (program_words.c). */
+#define PROGRAM_ON_TERRAZZO "terrazzo"
+char **program_on_terrazzo(char *const *command);
+
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Commands with a placeholder, "{name}", replaced by a value; and their start.
+ * Commands with a placeholder, "{name}", replaced by a value; commands under `terrazzo run`; and their start.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli.h"
 #include "program.h"
 
 /* NULL: no memory. *times grows by the number of placeholders. */
@@ -44,6 +45,24 @@ char **program_words(char *const *words, const char *name, const char *value, si
 			made = NULL;
 		}
 	}
+	return made;
+}
+
+char **program_on_terrazzo(char *const *command)
+{
+	char *own = cli_own_file(), *const first[] = { own ? own : "terrazzo", "run", "--" };
+	size_t before = sizeof first / sizeof *first, count = 0;
+	while (command[count])
+		count++;
+	char **made = calloc(before + count + 1, sizeof *made);
+	for (size_t i = 0; made && i < before + count; i++) {
+		made[i] = strdup(i < before ? first[i] : command[i - before]);
+		if (!made[i]) {
+			program_free_words(made);
+			made = NULL;
+		}
+	}
+	free(own);
 	return made;
 }
 

@@ -362,6 +362,12 @@ class Errors(Case):
         self.assertIn("not a virtual environment", text)
         self.assertIn("terrazzo sim --setup", text)
 
+    def test_usage_of_allocators(self):
+        self.assertIn("choices: native, expandable, terrazzo", self.refused("sim", "--allocator=native,", "--", "true"))
+        self.assertIn("is named twice", self.refused("sim", "--allocator=native,native", "--", "true"))
+        self.assertIn("leave out --sweep", self.refused("sim", "--allocator=native,terrazzo", "--sweep=a=1", "--",
+                                                        "{a}"))
+
     def test_sweep_usage(self):
         self.assertIn("name=value", self.refused("sim", "--sweep", "batch", "--", "true"))
         self.assertIn("an empty value", self.refused("sim", "--sweep", "batch=1,,2", "--", "true", "{batch}"))
@@ -678,6 +684,26 @@ class Sweep(Case):
         self.assertIn("n=1: the command used no simulated device, so whether it fits cannot be told", done.stderr)
         self.assertNotIn("largest", done.stderr)
         self.assertRegex(done.stderr, r"\n2 +no device ")
+
+
+class Allocators(Case):
+    def test_one_run_with_each(self):
+        done, report = self.sim("--allocator=native,terrazzo", "--memory=1GiB", "--", self.program, 64, 0)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([run["value"] for run in report["runs"]], ["native", "terrazzo"])
+        self.assertEqual([bool(run["driver_calls"].get("cuMemCreate")) for run in report["runs"]], [False, True])
+        self.assertRegex(done.stderr, r"(?m)^native +fits +[\d.]+ +[\d.]+ +[\d.]+$")
+
+    def test_the_smallest_device_for_each(self):
+        done, report = self.sim("--allocator=native,terrazzo", "--fit", "--memory=1GiB", "--", self.program, 64, 0)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([run["fit"]["memory_bytes"] for run in report["runs"]], [64 * MIB] * 2)
+        self.assertRegex(done.stderr, r"(?m)^terrazzo .* 0\.0625$")
+
+    def test_one_that_is_terrazzo(self):
+        done, report = self.sim("--allocator=terrazzo", "--", self.program, 64, 0)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(report["driver_calls"].get("cuMemCreate"))
 
 
 class Devices(unittest.TestCase):
