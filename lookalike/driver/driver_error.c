@@ -46,58 +46,42 @@ cuda_result look_result(trz_status status)
 	}
 }
 
+static const struct {
+	cuda_result result;
+	const char *name, *text;
+} errors[] = {
+#define BOTH(value, driver, runtime, text) {value, #driver, text},
+#define DRIVER(value, driver, text) {value, #driver, text},
+#define RUNTIME(value, runtime, text)
+#include "lookalike/lookalike_errors.def"
+#undef BOTH
+#undef DRIVER
+#undef RUNTIME
+};
+
+/* The place of a result in the list, or its end. */
+static size_t place_of(cuda_result result)
+{
+	size_t i = 0;
+	while (i < sizeof errors / sizeof errors[0] && errors[i].result != result)
+		i++;
+	return i;
+}
+
 cuda_result cuGetErrorName(cuda_result result, const char **name)
 {
 	LOOK_COUNT(cuGetErrorName);
 	LOOK_NEED(name, INVALID_VALUE);
-	switch (result) {
-#define RESULT_NAME(constant, value) \
-	case TRZ_##constant:             \
-		*name = #constant;           \
-		return TRZ_CUDA_SUCCESS;
-		CUDA_ABI_RESULTS(RESULT_NAME)
-		DRIVER_ABI_RESULTS(RESULT_NAME)
-#undef RESULT_NAME
-	default:
-		*name = NULL;
-		return TRZ_CUDA_ERROR_INVALID_VALUE;
-	}
+	size_t i = place_of(result);
+	*name = i < sizeof errors / sizeof errors[0] ? errors[i].name : NULL;
+	return *name ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The driver's own text for results whose text programs look for; for others the name. */
 cuda_result cuGetErrorString(cuda_result result, const char **text)
 {
-	static const struct {
-		cuda_result result;
-		const char *text;
-	} texts[] = {
-		{TRZ_CUDA_SUCCESS, "no error"},
-		{TRZ_CUDA_ERROR_INVALID_VALUE, "invalid argument"},
-		{TRZ_CUDA_ERROR_OUT_OF_MEMORY, "out of memory"},
-		{TRZ_CUDA_ERROR_NOT_INITIALIZED, "initialization error"},
-		{TRZ_CUDA_ERROR_NO_DEVICE, "no CUDA-capable device is detected"},
-		{TRZ_CUDA_ERROR_INVALID_DEVICE, "invalid device ordinal"},
-		{TRZ_CUDA_ERROR_INVALID_CONTEXT, "invalid device context"},
-		{TRZ_CUDA_ERROR_INVALID_HANDLE, "invalid resource handle"},
-		{TRZ_CUDA_ERROR_NOT_FOUND, "named symbol not found"},
-		{TRZ_CUDA_ERROR_NOT_READY, "device not ready"},
-		{TRZ_CUDA_ERROR_ILLEGAL_ADDRESS, "an illegal memory access was encountered"},
-		{TRZ_CUDA_ERROR_NOT_SUPPORTED, "operation not supported"},
-		{TRZ_CUDA_ERROR_NOT_PERMITTED, "operation not permitted"},
-		{TRZ_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing"},
-		{TRZ_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "operation failed due to a previous error during capture"},
-		{TRZ_CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, "peer access is already enabled"},
-		{TRZ_CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, "peer access has not been enabled"},
-		{TRZ_CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "part or all of the requested memory range is already mapped"},
-		{TRZ_CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "pointer does not correspond to a registered memory region"},
-		{TRZ_CUDA_ERROR_UNKNOWN, "unknown error"},
-	};
 	LOOK_COUNT(cuGetErrorString);
 	LOOK_NEED(text, INVALID_VALUE);
-	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
-		if (texts[i].result == result) {
-			*text = texts[i].text;
-			return TRZ_CUDA_SUCCESS;
-		}
-	return cuGetErrorName(result, text);
+	size_t i = place_of(result);
+	*text = i < sizeof errors / sizeof errors[0] ? errors[i].text : NULL;
+	return *text ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_INVALID_VALUE;
 }

@@ -48,62 +48,33 @@ cuda_error cudaPeekAtLastError(void)
 LOOKALIKE_API const char *cudaGetErrorString(cuda_error error);
 LOOKALIKE_API const char *cudaGetErrorName(cuda_error error);
 
+static const struct {
+	cuda_error error;
+	const char *name, *text;
+} errors[] = {
+#define BOTH(value, driver, runtime, text) {value, #runtime, text},
+#define DRIVER(value, driver, text)
+#define RUNTIME(value, runtime, text) {value, #runtime, text},
+#include "lookalike/lookalike_errors.def"
+#undef BOTH
+#undef DRIVER
+#undef RUNTIME
+};
+
 const char *cudaGetErrorString(cuda_error error)
 {
-	const char *text = NULL;
-	if (error == RT_INVALID_SYMBOL)
-		return "invalid device symbol";
-	if (error == RT_INVALID_FUNCTION)
-		return "invalid device function";
-	cuGetErrorString(error, &text);
-	return text ? text : "unrecognized error code";
+	for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
+		if (errors[i].error == error)
+			return errors[i].text;
+	return "unrecognized error code";
 }
 
-/* The runtime's own names for the errors that programs ask for most; the driver's for the others. */
 const char *cudaGetErrorName(cuda_error error)
 {
-	static const struct {
-		cuda_error error;
-		const char *name;
-	} names[] = {
-		{RT_SUCCESS, "cudaSuccess"},
-		{RT_INVALID_VALUE, "cudaErrorInvalidValue"},
-		{RT_MEMORY_ALLOCATION, "cudaErrorMemoryAllocation"},
-		{3, "cudaErrorInitializationError"},
-		{RT_INVALID_PITCH, "cudaErrorInvalidPitchValue"},
-		{RT_INVALID_SYMBOL, "cudaErrorInvalidSymbol"},
-		{RT_INVALID_FUNCTION, "cudaErrorInvalidDeviceFunction"},
-		{RT_NO_DEVICE, "cudaErrorNoDevice"},
-		{RT_INVALID_DEVICE, "cudaErrorInvalidDevice"},
-		{201, "cudaErrorDeviceUninitialized"},
-		{217, "cudaErrorPeerAccessUnsupported"},
-		{400, "cudaErrorInvalidResourceHandle"},
-		{500, "cudaErrorSymbolNotFound"},
-		{600, "cudaErrorNotReady"},
-		{700, "cudaErrorIllegalAddress"},
-		{704, "cudaErrorPeerAccessAlreadyEnabled"},
-		{705, "cudaErrorPeerAccessNotEnabled"},
-		{712, "cudaErrorHostMemoryAlreadyRegistered"},
-		{713, "cudaErrorHostMemoryNotRegistered"},
-		{RT_NOT_PERMITTED, "cudaErrorNotPermitted"},
-		{RT_NOT_SUPPORTED, "cudaErrorNotSupported"},
-		{900, "cudaErrorStreamCaptureUnsupported"},
-		{901, "cudaErrorStreamCaptureInvalidated"},
-		{902, "cudaErrorStreamCaptureMerge"},
-		{903, "cudaErrorStreamCaptureUnmatched"},
-		{904, "cudaErrorStreamCaptureUnjoined"},
-		{905, "cudaErrorStreamCaptureIsolation"},
-		{906, "cudaErrorStreamCaptureImplicit"},
-		{907, "cudaErrorCapturedEvent"},
-		{908, "cudaErrorStreamCaptureWrongThread"},
-		{999, "cudaErrorUnknown"},
-	};
-	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-		if (names[i].error == error)
-			return names[i].name;
-	const char *name = NULL;
-	cuGetErrorName(error, &name);
-	return name ? name : "unrecognized error code";
+	for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
+		if (errors[i].error == error)
+			return errors[i].name;
+	return "unrecognized error code";
 }
 
 /* ---- start ------------------------------------------------------------ */

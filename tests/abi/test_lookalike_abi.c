@@ -36,6 +36,21 @@ static void constants_are_equal(void **state)
 #undef CHECK_VALUE
 }
 
+static void errors_are_equal(void **state)
+{
+	(void)state;
+#if CUDA_VERSION < 13020
+	enum { CUDA_ERROR_KEY_ROTATION = 916, CUDA_ERROR_STREAM_DETACHED = 917, cudaErrorStreamDetached = 917 };
+#endif
+#define BOTH(value, driver, runtime, text) assert_true(driver == value && runtime == value);
+#define DRIVER(value, driver, text) assert_true(driver == value);
+#define RUNTIME(value, runtime, text) assert_true(runtime == value);
+#include "lookalike/lookalike_errors.def"
+#undef BOTH
+#undef DRIVER
+#undef RUNTIME
+}
+
 #define SAME_SIZE(ours, theirs) assert_int_equal(sizeof(ours), sizeof(theirs))
 #define SAME_PLACE(ours, our_field, theirs, their_field) \
 	assert_int_equal(offsetof(ours, our_field), offsetof(theirs, their_field))
@@ -118,6 +133,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(constants_are_equal),
+		cmocka_unit_test(errors_are_equal),
 		cmocka_unit_test(driver_structures_are_equal),
 		cmocka_unit_test(runtime_structures_are_equal),
 	};

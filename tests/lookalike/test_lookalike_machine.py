@@ -473,6 +473,24 @@ while made:
     must(driver.cuCtxDestroy_v2(made.pop()))
 """)
 
+    def test_every_error_has_its_names_and_its_text(self):
+        succeed(self, """
+name, text = c_char_p(), c_char_p()
+runtime.cudaGetErrorName.restype = runtime.cudaGetErrorString.restype = c_char_p
+for value, of_driver, of_runtime, words in (
+        (1, b"CUDA_ERROR_INVALID_VALUE", b"cudaErrorInvalidValue", b"invalid argument"),
+        (9, None, b"cudaErrorInvalidConfiguration", b"invalid configuration argument"),
+        (35, None, b"cudaErrorInsufficientDriver", b"CUDA driver version is insufficient for CUDA runtime version"),
+        (209, b"CUDA_ERROR_NO_BINARY_FOR_GPU", b"cudaErrorNoKernelImageForDevice",
+         b"no kernel image is available for execution on the device"),
+        (719, b"CUDA_ERROR_LAUNCH_FAILED", b"cudaErrorLaunchFailure", b"unspecified launch failure"),
+        (12345, None, b"unrecognized error code", b"unrecognized error code")):
+    known = driver.cuGetErrorName(value, byref(name)) == 0
+    assert known == (driver.cuGetErrorString(value, byref(text)) == 0) == bool(of_driver)
+    assert name.value == of_driver and text.value == (words if of_driver else None), (name.value, text.value)
+    assert runtime.cudaGetErrorName(value) == of_runtime and runtime.cudaGetErrorString(value) == words, value
+""")
+
     def test_the_runtime_names_what_breaks_a_capture(self):
         succeed(self, """
 runtime.cudaGetErrorName.restype = ctypes.c_char_p
