@@ -45,7 +45,8 @@
 	X(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 4) X(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, 5)                      \
 	X(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 6) X(CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 7)                          \
 	X(CU_MEMPOOL_ATTR_USED_MEM_HIGH, 8)                                                                     \
-	X(CU_LIMIT_STACK_SIZE, 0) X(CU_LIMIT_PRINTF_FIFO_SIZE, 1) X(CU_LIMIT_MALLOC_HEAP_SIZE, 2)
+	X(CU_LIMIT_STACK_SIZE, 0) X(CU_LIMIT_PRINTF_FIFO_SIZE, 1) X(CU_LIMIT_MALLOC_HEAP_SIZE, 2)               \
+	X(CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH, 3) X(CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 4)
 
 /* CUdevice_attribute: those with an answer other than 0. X(name, value). */
 #define DRIVER_ABI_ATTRIBUTES(X)                                                                            \

@@ -5,11 +5,69 @@
 #include "driver_lookalike.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
+#include <stdlib.h>
 
 #include "bits.h"
 
-enum { STACK_DEPTH = 256, LIMITS = 16 };
+enum { STACK_DEPTH = 256, LIMITS = 7 };  /* the limits from 7 on are of contexts for graphics */
+
+/* ---- what is known of a context ------------------------------------------------------------ */
+
+/* A context's flags and limits; kernels ignore both. The simulator never uses a context's value again. */
+struct facts {
+	struct facts *next;
+	trz_context context;
+	unsigned flags;
+	size_t limit[LIMITS];
+	uint64_t stack_bytes;        /* device memory for stacks, beyond what every context has */
+};
+static struct {
+	pthread_mutex_t lock;
+	struct facts *first;
+} known = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* With the lock; NULL: no host memory. */
+static struct facts *facts_of(trz_context context)
+{
+	struct facts *f = known.first;
+	while (f && f->context != context)
+		f = f->next;
+	if (f || !(f = calloc(1, sizeof *f)))
+		return f;
+	*f = (struct facts){
+		.next = known.first, .context = context,
+		.limit = {
+			[TRZ_CU_LIMIT_STACK_SIZE] = KIB(1), [TRZ_CU_LIMIT_PRINTF_FIFO_SIZE] = MIB(1),
+			[TRZ_CU_LIMIT_MALLOC_HEAP_SIZE] = MIB(8), [TRZ_CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2,
+			[TRZ_CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048,
+		},
+	};
+	known.first = f;
+	return f;
+}
+
+/* `device`: the context's, which has ended. */
+static void forget_facts(trz_context context, int device)
+{
+	struct facts **at;
+	pthread_mutex_lock(&known.lock);
+	for (at = &known.first; *at && (*at)->context != context;)
+		at = &(*at)->next;
+	struct facts *f = *at;
+	if (f) {
+		*at = f->next;
+		sim_give(look.sim, device, f->stack_bytes);
+	}
+	pthread_mutex_unlock(&known.lock);
+	free(f);
+}
+
+static bool are_flags(unsigned flags)
+{
+	const unsigned all = 0xff;   /* CU_CTX_FLAGS_MASK */
+	unsigned schedule = flags & 7;
+	return !(flags & ~all) && (schedule <= 2 || schedule == 4);
+}
 
 /* ---- primary contexts ------------------------------------------------------------ */
 
@@ -53,8 +111,10 @@ static cuda_result release(cuda_device device, int times)
 	}
 	trz_context ended = retained && primary.retains[device] == 0 ? primary.context[device] : NULL;
 	pthread_mutex_unlock(&primary.lock);
-	if (ended)
+	if (ended) {
 		look_pools_end_context(ended);
+		forget_facts(ended, device);
+	}
 	return result;
 }
 
@@ -77,7 +137,10 @@ cuda_result cuDevicePrimaryCtxSetFlags_v2(cuda_device device, unsigned flags)
 {
 	LOOK_ENTER(cuDevicePrimaryCtxSetFlags_v2);
 	LOOK_NEED(is_device(device), INVALID_DEVICE);
+	LOOK_NEED(are_flags(flags), INVALID_VALUE);
+	pthread_mutex_lock(&primary.lock);
 	primary.flags[device] = flags;
+	pthread_mutex_unlock(&primary.lock);
 	return TRZ_CUDA_SUCCESS;
 }
 
@@ -91,6 +154,18 @@ cuda_result cuDevicePrimaryCtxGetState(cuda_device device, unsigned *flags, int 
 	*active = primary.retains[device] > 0;
 	pthread_mutex_unlock(&primary.lock);
 	return TRZ_CUDA_SUCCESS;
+}
+
+/* The device whose primary context it is; -1: none. */
+static int primary_of(trz_context context)
+{
+	int found = -1;
+	pthread_mutex_lock(&primary.lock);
+	for (int i = 0; i < look.devices; i++)
+		if (primary.retains[i] > 0 && primary.context[i] == context)
+			found = i;
+	pthread_mutex_unlock(&primary.lock);
+	return found;
 }
 
 /* ---- each thread's contexts ------------------------------------------------------------ */
@@ -174,17 +249,25 @@ cuda_result cuCtxGetCurrent(void **context)
 	return TRZ_CUDA_SUCCESS;
 }
 
+/* Whether it is a context that lives. */
+static bool is_context(const void *context)
+{
+	return look_green_of(context) || sim_context_device(look.sim, (trz_context)context) >= 0;
+}
+
+/* Replaces the top of the thread's stack; NULL pops it. */
 cuda_result cuCtxSetCurrent(void *context)
 {
 	LOOK_ENTER(cuCtxSetCurrent);
-	set_current(context);
+	LOOK_NEED(!context || is_context(context), INVALID_CONTEXT);
+	set_current(context || !stack.depth ? context : stack.below[--stack.depth]);
 	return TRZ_CUDA_SUCCESS;
 }
 
 cuda_result cuCtxPushCurrent_v2(void *context)
 {
 	LOOK_ENTER(cuCtxPushCurrent_v2);
-	LOOK_NEED(context && stack.depth < STACK_DEPTH, INVALID_CONTEXT);
+	LOOK_NEED(context && is_context(context) && stack.depth < STACK_DEPTH, INVALID_CONTEXT);
 	stack.below[stack.depth++] = current();
 	set_current(context);
 	return TRZ_CUDA_SUCCESS;
@@ -223,14 +306,14 @@ cuda_result cuCtxCreate_v2(void **context, unsigned flags, cuda_device device)
 {
 	trz_context made;
 	LOOK_ENTER(cuCtxCreate_v2);
-	LOOK_NEED(context, INVALID_VALUE);
+	LOOK_NEED(context && are_flags(flags), INVALID_VALUE);
 	LOOK_NEED(stack.depth < STACK_DEPTH, INVALID_CONTEXT);
-	(void)flags;
 	cuda_result result = look_result(sim_context_create(look.sim, device, &made));
 	if (result != TRZ_CUDA_SUCCESS)
 		return result;
 	*context = made;
-	return cuCtxPushCurrent_v2(made);
+	result = cuCtxPushCurrent_v2(made);
+	return result == TRZ_CUDA_SUCCESS ? cuCtxSetFlags(flags) : result;
 }
 
 cuda_result cuCtxCreate_v3(void **context, void *affinity, int count, unsigned flags, cuda_device device)
@@ -252,11 +335,14 @@ cuda_result cuCtxDestroy_v2(void *context)
 	void *popped;
 	LOOK_ENTER(cuCtxDestroy_v2);
 	LOOK_NEED(context, INVALID_VALUE);
+	int device = sim_context_device(look.sim, context);
 	if (context == look_context())
 		cuCtxPopCurrent_v2(&popped);
 	cuda_result result = look_result(sim_context_destroy(look.sim, context));
-	if (result == TRZ_CUDA_SUCCESS)
+	if (result == TRZ_CUDA_SUCCESS) {
 		look_pools_end_context(context);
+		forget_facts(context, device);
+	}
 	return result;
 }
 
@@ -281,35 +367,40 @@ cuda_result cuCtxSynchronize(void)
 
 /* ---- what contexts say ------------------------------------------------------------ */
 
-/* Flags that were set, newest first; they stay, since the simulator never uses a context's value again. */
-struct context_flags {
-	struct context_flags *next;
-	trz_context context;
-	unsigned flags;
-};
-static _Atomic(struct context_flags *) all_flags;
-
+/* A primary context's flags are those that its device has been given. */
 cuda_result cuCtxGetFlags(unsigned *flags)
 {
 	LOOK_ENTER(cuCtxGetFlags);
 	LOOK_NEED(flags, INVALID_VALUE);
-	LOOK_NEED(look_context(), INVALID_CONTEXT);
-	const struct context_flags *f = all_flags;
-	while (f && f->context != look_context())
-		f = f->next;
+	trz_context context = look_context();
+	LOOK_NEED(context, INVALID_CONTEXT);
+	int device = primary_of(context);
+	if (device >= 0) {
+		*flags = primary.flags[device];
+		return TRZ_CUDA_SUCCESS;
+	}
+	pthread_mutex_lock(&known.lock);
+	const struct facts *f = facts_of(context);
 	*flags = f ? f->flags : 0;
+	pthread_mutex_unlock(&known.lock);
 	return TRZ_CUDA_SUCCESS;
 }
 
 cuda_result cuCtxSetFlags(unsigned flags)
 {
 	LOOK_ENTER(cuCtxSetFlags);
-	LOOK_NEED(look_context(), INVALID_CONTEXT);
-	struct context_flags *f = malloc(sizeof *f);
+	trz_context context = look_context();
+	LOOK_NEED(context, INVALID_CONTEXT);
+	LOOK_NEED(are_flags(flags), INVALID_VALUE);
+	int device = primary_of(context);
+	if (device >= 0)
+		return cuDevicePrimaryCtxSetFlags_v2(device, flags);
+	pthread_mutex_lock(&known.lock);
+	struct facts *f = facts_of(context);
+	if (f)
+		f->flags = flags;
+	pthread_mutex_unlock(&known.lock);
 	LOOK_NEED(f, OUT_OF_MEMORY);
-	*f = (struct context_flags){all_flags, look_context(), flags};
-	while (!atomic_compare_exchange_weak(&all_flags, &f->next, f))
-		continue;
 	return TRZ_CUDA_SUCCESS;
 }
 
@@ -341,28 +432,63 @@ cuda_result cuCtxGetStreamPriorityRange(int *least, int *greatest)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* Kept for queries; kernels ignore them. */
-static size_t limits[LIMITS] = {
-	[TRZ_CU_LIMIT_STACK_SIZE] = KIB(1),
-	[TRZ_CU_LIMIT_PRINTF_FIFO_SIZE] = MIB(1),
-	[TRZ_CU_LIMIT_MALLOC_HEAP_SIZE] = MIB(8),
-};
+/* Kernels of newer devices do not wait for those that they launch. */
+static bool is_limit(int limit)
+{
+	bool depth = limit == TRZ_CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH;
+	return limit >= 0 && limit < LIMITS && (!depth || look.profile->compute_major < 9);
+}
 
 cuda_result cuCtxGetLimit(size_t *value, int limit)
 {
 	LOOK_ENTER(cuCtxGetLimit);
 	LOOK_NEED(value, INVALID_VALUE);
-	LOOK_NEED(limit >= 0 && limit < LIMITS, UNSUPPORTED_LIMIT);
-	*value = limits[limit];
+	LOOK_NEED(is_limit(limit), UNSUPPORTED_LIMIT);
+	trz_context context = look_context();
+	LOOK_NEED(context, INVALID_CONTEXT);
+	pthread_mutex_lock(&known.lock);
+	const struct facts *f = facts_of(context);
+	if (f)
+		*value = f->limit[limit];
+	pthread_mutex_unlock(&known.lock);
+	LOOK_NEED(f, OUT_OF_MEMORY);
+	return TRZ_CUDA_SUCCESS;
+}
+
+/* With the lock. The driver reserves a stack for each thread that the device can run at a time; what every context
+ * takes of its device includes those of 1 KiB. */
+static cuda_result resize_stacks(struct facts *f, int device, size_t value)
+{
+	const struct sim_profile *p = look.profile;
+	uint64_t bytes = 0, threads = (uint64_t)p->sms * p->threads;
+	LOOK_NEED(!__builtin_mul_overflow(value > KIB(1) ? value - KIB(1) : 0, threads, &bytes), OUT_OF_MEMORY);
+	if (bytes > f->stack_bytes) {
+		cuda_result result = look_result(sim_take(look.sim, device, bytes - f->stack_bytes));
+		if (result != TRZ_CUDA_SUCCESS)
+			return result;
+	} else {
+		sim_give(look.sim, device, f->stack_bytes - bytes);
+	}
+	f->stack_bytes = bytes;
 	return TRZ_CUDA_SUCCESS;
 }
 
 cuda_result cuCtxSetLimit(int limit, size_t value)
 {
 	LOOK_ENTER(cuCtxSetLimit);
-	LOOK_NEED(limit >= 0 && limit < LIMITS, UNSUPPORTED_LIMIT);
-	limits[limit] = value;
-	return TRZ_CUDA_SUCCESS;
+	LOOK_NEED(is_limit(limit), UNSUPPORTED_LIMIT);
+	trz_context context = look_context();
+	LOOK_NEED(context, INVALID_CONTEXT);
+	int device = sim_context_device(look.sim, context);
+	pthread_mutex_lock(&known.lock);
+	struct facts *f = facts_of(context);
+	cuda_result result = f ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+	if (f && limit == TRZ_CU_LIMIT_STACK_SIZE)
+		result = resize_stacks(f, device, value);
+	if (result == TRZ_CUDA_SUCCESS)
+		f->limit[limit] = value;
+	pthread_mutex_unlock(&known.lock);
+	return result;
 }
 
 cuda_result cuCtxGetCacheConfig(int *config)

@@ -473,6 +473,54 @@ while made:
     must(driver.cuCtxDestroy_v2(made.pop()))
 """)
 
+    def test_unbinding_a_context_pops_it(self):
+        """cuda.h on cuCtxSetCurrent: NULL is equivalent to popping the top of the thread's stack."""
+        succeed(self, """
+INVALID_CONTEXT, outer, inner, current = 201, c_void_p(), c_void_p(), c_void_p()
+def now():
+    must(driver.cuCtxGetCurrent(byref(current)))
+    return current.value
+primary = now()
+must(driver.cuCtxCreate_v2(byref(outer), 0, 0))
+must(driver.cuCtxCreate_v2(byref(inner), 0, 0))
+for expected in (outer.value, primary, None, None):
+    must(driver.cuCtxSetCurrent(None))
+    assert now() == expected, expected
+must(driver.cuCtxDestroy_v2(inner))
+assert driver.cuCtxSetCurrent(inner) == driver.cuCtxPushCurrent_v2(inner) == INVALID_CONTEXT
+assert now() is None
+""")
+
+    def test_a_context_keeps_its_flags_and_limits(self):
+        """The driver reserves stacks for all threads that the device can run: beyond 1 KiB each, device memory."""
+        succeed(self, """
+INVALID_VALUE, OUT_OF_MEMORY, UNSUPPORTED_LIMIT, BLOCKING, YIELD, STACK = 1, 2, 215, 4, 2, 0
+flags, limit, own, unused, total = ctypes.c_uint(), c_size_t(), c_void_p(), c_size_t(), c_size_t()
+def flags_now():
+    must(driver.cuCtxGetFlags(byref(flags)))
+    return flags.value
+def limit_now(which):
+    must(runtime.cudaDeviceGetLimit(byref(limit), which))
+    return limit.value
+def unused_now():
+    must(runtime.cudaMemGetInfo(byref(unused), byref(total)))
+    return unused.value
+must(runtime.cudaSetDeviceFlags(BLOCKING))
+assert flags_now() == BLOCKING
+must(driver.cuCtxCreate_v2(byref(own), YIELD, 0))
+assert flags_now() == YIELD
+assert driver.cuCtxCreate_v2(byref(own), 1 << 20, 0) == driver.cuCtxSetFlags(7) == INVALID_VALUE
+before = unused_now()
+must(runtime.cudaDeviceSetLimit(STACK, c_size_t(5 << 10)))
+assert limit_now(STACK) == 5 << 10 and before - unused_now() == 132 * 2048 * (4 << 10), before - unused_now()
+assert runtime.cudaDeviceSetLimit(STACK, c_size_t(1 << 20)) == OUT_OF_MEMORY and limit_now(STACK) == 5 << 10
+must(driver.cuCtxDestroy_v2(own))
+assert limit_now(STACK) == 1 << 10 and unused_now() - before >= 0
+for nothing in (3, 7, 8, 100):
+    assert runtime.cudaDeviceGetLimit(byref(limit), nothing) == UNSUPPORTED_LIMIT
+    assert runtime.cudaDeviceSetLimit(nothing, c_size_t(0)) == UNSUPPORTED_LIMIT
+""")
+
     def test_every_error_has_its_names_and_its_text(self):
         succeed(self, """
 name, text = c_char_p(), c_char_p()
