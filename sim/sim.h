@@ -299,6 +299,12 @@ trz_status sim_capture_info(sim *s, trz_context c, trz_stream st, trz_capture_st
 /* The number of the capture that the stream is part of, even an invalidated one; 0: none. */
 uint64_t sim_capture_of(sim *s, trz_context c, trz_stream st);
 
+/* Asks for a call that no slot of the table is for whether captures forbid it to the thread, as they do mem_alloc.
+ * CAPTURE: one does, and is invalidated. */
+trz_status sim_capture_check(sim *s, const char *call_name);
+/* Whether a stream of the device is part of a capture. */
+bool sim_is_captured(sim *s, int device);
+
 /* Ends a capture, on the stream and (except in relaxed mode) in the thread that it began in. CAPTURE, and no graph: it
  * was invalidated, or a stream that had joined it was not joined back. The capture is over in either case. */
 trz_status sim_capture_end(sim *s, trz_context c, trz_stream st, sim_graph *out);

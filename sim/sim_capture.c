@@ -80,16 +80,9 @@ static bool forbids(const struct sim_capture *c, const struct sim_thread *t)
 	       (c->mode == TRZ_CAPTURE_GLOBAL && t->capture_mode == TRZ_CAPTURE_GLOBAL);
 }
 
-trz_status sim_capture_guard(sim *s, const struct sim_thread *t, sim_slot slot)
+/* Invalidates the captures that forbid the thread a call; CAPTURE: there is one. */
+static trz_status refuse_unsafe(sim *s, const struct sim_thread *t, const char *name)
 {
-	const uint64_t created = 1ull << SIM_SLOT_create | 1ull << SIM_SLOT_release | 1ull << SIM_SLOT_map |
-	                         1ull << SIM_SLOT_unmap | 1ull << SIM_SLOT_set_access;
-	const uint64_t plain = 1ull << SIM_SLOT_mem_alloc | 1ull << SIM_SLOT_mem_free | 1ull << SIM_SLOT_event_query |
-	                       1ull << SIM_SLOT_event_sync;
-	bool unsafe = (created >> slot & 1 && sim_enforces(s, SIM_RULE_CREATE_IN_CAPTURE)) ||
-	              (plain >> slot & 1 && sim_enforces(s, SIM_RULE_PLAIN_IN_CAPTURE));
-	if (!unsafe)
-		return TRZ_OK;
 	const struct sim_capture *hit = NULL;
 	struct sim_capture *c;
 	LIST_FOREACH(c, &s->captures, link)
@@ -101,9 +94,39 @@ trz_status sim_capture_guard(sim *s, const struct sim_thread *t, sim_slot slot)
 		return TRZ_OK;
 	return sim_misuse(s, TRZ_ERROR_CAPTURE, TRZ_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
 	                  "%s while %s captures stream %llu in %s mode, outside the relaxed mode of the thread",
-	                   sim_slot_name(slot), hit->thread == t->number ? "the same thread" : "another thread",
-	                   (unsigned long long)hit->lane[0].stream->id,
-	                   hit->mode == TRZ_CAPTURE_GLOBAL ? "global" : "thread-local");
+	                  name, hit->thread == t->number ? "the same thread" : "another thread",
+	                  (unsigned long long)hit->lane[0].stream->id,
+	                  hit->mode == TRZ_CAPTURE_GLOBAL ? "global" : "thread-local");
+}
+
+trz_status sim_capture_guard(sim *s, const struct sim_thread *t, sim_slot slot)
+{
+	const uint64_t created = 1ull << SIM_SLOT_create | 1ull << SIM_SLOT_release | 1ull << SIM_SLOT_map |
+	                         1ull << SIM_SLOT_unmap | 1ull << SIM_SLOT_set_access;
+	const uint64_t plain = 1ull << SIM_SLOT_mem_alloc | 1ull << SIM_SLOT_mem_free | 1ull << SIM_SLOT_event_query |
+	                       1ull << SIM_SLOT_event_sync;
+	bool unsafe = (created >> slot & 1 && sim_enforces(s, SIM_RULE_CREATE_IN_CAPTURE)) ||
+	              (plain >> slot & 1 && sim_enforces(s, SIM_RULE_PLAIN_IN_CAPTURE));
+	return unsafe ? refuse_unsafe(s, t, sim_slot_name(slot)) : TRZ_OK;
+}
+
+trz_status sim_capture_check(sim *s, const char *call_name)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	if (sim_enforces(s, SIM_RULE_PLAIN_IN_CAPTURE))
+		call.status = refuse_unsafe(s, call.thread, call_name);
+	return sim_leave(&call);
+}
+
+bool sim_is_captured(sim *s, int device)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	const struct sim_capture *c;
+	bool captured = false;
+	LIST_FOREACH(c, &s->captures, link)
+		captured |= lane_on(c, device, NULL, false) != NULL;
+	sim_leave(&call);
+	return captured;
 }
 
 /* Invalidates the captures that a context's streams, or its blocking ones, are part of; returns one of those lanes,

@@ -102,9 +102,12 @@ cuda_result cuMemHostAlloc(void **address, size_t size, unsigned flags)
 	LOOK_NEED(address && size > 0 && flags < 8, INVALID_VALUE);
 	uint64_t bytes = align_up(size, KIB(4));
 	LOOK_NEED(bytes >= size, OUT_OF_MEMORY);
+	cuda_result result = look_result(sim_capture_check(look.sim, "cuMemHostAlloc"));
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
 	void *made = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	LOOK_NEED(made != MAP_FAILED, OUT_OF_MEMORY);
-	cuda_result result = add((struct host_range){(uintptr_t)made, bytes, flags, true});
+	result = add((struct host_range){(uintptr_t)made, bytes, flags, true});
 	if (result == TRZ_CUDA_SUCCESS)
 		*address = made;
 	else
@@ -134,6 +137,9 @@ cuda_result cuMemHostRegister_v2(void *address, size_t size, unsigned flags)
 {
 	LOOK_ENTER(cuMemHostRegister_v2);
 	LOOK_NEED(address && size > 0, INVALID_VALUE);
+	cuda_result result = look_result(sim_capture_check(look.sim, "cuMemHostRegister"));
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
 	return add((struct host_range){(uintptr_t)address, size, flags, false});
 }
 

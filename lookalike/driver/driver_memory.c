@@ -68,7 +68,8 @@ static cuda_result free_plain(cuda_addr address)
 	trz_context home = sim_plain_context(look.sim, address);
 	trz_context context = home ? home : look_context();
 	LOOK_NEED(context, INVALID_CONTEXT);
-	if (look.free_waits && sim_place_at(look.sim, address, &place) && place.plain)
+	if (look.free_waits && sim_place_at(look.sim, address, &place) && place.plain &&
+	    !sim_is_captured(look.sim, place.device))
 		sim_device_sync(look.sim, place.device);
 	return LOOK_SLOT(mem_free, context, address);
 }

@@ -302,7 +302,7 @@ bool look_place_at(cuda_addr address, struct sim_place *place, void **pool)
 	return true;
 }
 
-/* For cuMemFree, which waits for the device. */
+/* For cuMemFree, which waits for the device if no stream of it is captured, and which captures forbid. */
 bool look_pool_free(cuda_addr address, cuda_result *result)
 {
 	if (__atomic_load_n(&pools.block_count, __ATOMIC_RELAXED) == 0)
@@ -313,7 +313,11 @@ bool look_pool_free(cuda_addr address, cuda_result *result)
 	pthread_mutex_unlock(&pools.lock);
 	if (!known)
 		return false;
-	sim_device_sync(look.sim, device);
+	*result = look_result(sim_capture_check(look.sim, "cuMemFree"));
+	if (*result != TRZ_CUDA_SUCCESS)
+		return true;
+	if (!sim_is_captured(look.sim, device))
+		sim_device_sync(look.sim, device);
 	pthread_mutex_lock(&pools.lock);
 	struct pool_block *b = find_block(address);
 	bool freed = begins_at(b, address) && b->live;

@@ -187,6 +187,27 @@ must(launch(f, a, stream))
 must(end()[0])
 """, work=work)
 
+    def test_captures_forbid_pinned_memory_and_frees_unless_relaxed(self):
+        """As vLLM met it (vllm-project/vllm#46933: cudaHostRegister, 900); NCCL relaxes its thread's mode for both. A
+        pool's memory that cudaFree frees is memory like any other."""
+        succeed(self, PROGRAM + """
+pinned, page = c_void_p(), ctypes.create_string_buffer(8192)
+def of_pool():
+    address = c_void_p()
+    must(runtime.cudaMallocAsync(byref(address), c_size_t(MIB), None))
+    must(runtime.cudaDeviceSynchronize())
+    return address
+for relaxed in (False, True):
+    kept = of_pool()
+    for call in (lambda: runtime.cudaMallocHost(byref(pinned), c_size_t(64)),
+                 lambda: runtime.cudaHostRegister(page, c_size_t(64), 0), lambda: runtime.cudaFree(kept)):
+        begin(relaxed=relaxed)
+        assert call() == (0 if relaxed else UNSUPPORTED), relaxed
+        result, graph = end()
+        assert result == (0 if relaxed else INVALIDATED), (relaxed, result)
+    assert runtime.cudaFree(kept) == (INVALID if relaxed else 0)
+""")
+
     def test_events_that_graphs_record_and_wait_for(self):
         """Each launch records them anew, and waits for what was recorded last."""
         for schedule in ("random", "fifo", "lifo", "starve"):
