@@ -10,7 +10,7 @@
 
 #pragma GCC visibility push(hidden)
 
-enum { LOOK_MOST_OBJECTS = 8, LOOK_NODE_CHUNK = 128 };
+enum { LOOK_NODE_CHUNK = 128 };
 
 /* A graph of the simulator that a capture made. It ends with the last graph, instance or node that needs it. */
 struct look_source {
@@ -47,8 +47,12 @@ struct look_list {
 
 /* An object of the program's that lives as long as graphs or instances hold it: driver_user_object.c. */
 struct look_object;
+struct look_held {
+	struct look_object *object;
+	unsigned references;
+};
 struct look_objects {
-	struct look_object *object[LOOK_MOST_OBJECTS];
+	struct look_held *held;
 	unsigned count;
 };
 
@@ -83,6 +87,8 @@ struct look_exec {
 	bool has_memory;
 	struct look_instances *instances;  /* the graph's, if that has memory */
 	struct look_objects objects;
+	trz_event launched;          /* if it holds objects: recorded behind its newest launch; NULL: there was none */
+	trz_context launched_in;     /* the event's context */
 };
 
 /* driver_graph.c */
@@ -117,8 +123,11 @@ cuda_result look_list_make(struct look_list *list, trz_context context, sim_grap
 cuda_result look_list_capture(struct look_list *list, trz_context context, void *stream);
 
 /* driver_user_object.c */
-void look_objects_copy(struct look_objects *to, const struct look_objects *from);
+/* Takes one reference of each; false: no host memory. */
+bool look_objects_copy(struct look_objects *to, const struct look_objects *from);
 void look_objects_drop(struct look_objects *objects);
+/* Drops them once the event, which ends here, has passed: until then launches may use them. NULL: at once. */
+void look_objects_drop_after(struct look_objects *objects, trz_context context, trz_event event);
 
 /* driver_graph_memory.c */
 cuda_result look_block_make(struct look_node *n, struct cuda_alloc_node *alloc);

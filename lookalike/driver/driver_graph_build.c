@@ -342,11 +342,12 @@ cuda_result cuGraphClone(void **clone, void *graph)
 	LOOK_NEED(g, OUT_OF_MEMORY);
 	g->settled = g->changed = true;
 	cuda_result result = look_list_copy(&from->list, g, &g->list);
+	if (result == TRZ_CUDA_SUCCESS && !look_objects_copy(&g->objects, &from->objects))
+		result = TRZ_CUDA_ERROR_OUT_OF_MEMORY;
 	if (result != TRZ_CUDA_SUCCESS) {
 		look_graph_free(g);
 		return result;
 	}
-	look_objects_copy(&g->objects, &from->objects);
 	*clone = g;
 	return TRZ_CUDA_SUCCESS;
 }

@@ -21,7 +21,7 @@ static void free_exec(struct look_exec *e)
 	look_list_free(&e->list);
 	if (e->source)
 		look_source_drop(e->source);
-	look_objects_drop(&e->objects);
+	look_objects_drop_after(&e->objects, e->launched_in, e->launched);
 	free(e);
 }
 
@@ -72,11 +72,10 @@ static cuda_result instantiate(void **instance, void *graph, unsigned long long 
 		free_exec(e);
 		return result;
 	}
-	if (!count_memory(e, g)) {
+	if (!count_memory(e, g) || !look_objects_copy(&e->objects, &g->objects)) {
 		free_exec(e);
 		return TRZ_CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	look_objects_copy(&e->objects, &g->objects);
 	*instance = e;
 	return TRZ_CUDA_SUCCESS;
 }
@@ -204,6 +203,23 @@ static cuda_result launch_captured(struct look_exec *e, trz_context context, voi
 	return result == TRZ_CUDA_SUCCESS ? look_list_capture(&e->list, context, stream) : result;
 }
 
+/* Notes until when the launch may use what the instance holds for the program. */
+static void note_launched(struct look_exec *e, trz_context context, void *stream)
+{
+	if (!e->objects.count)
+		return;
+	bool lives = e->launched && sim_context_device(look.sim, e->launched_in) >= 0;
+	if (lives && e->launched_in != context)
+		look.table->event_destroy(look.table->self, e->launched_in, e->launched);
+	if (!lives || e->launched_in != context)
+		e->launched = NULL;
+	e->launched_in = context;
+	if (!e->launched && look.table->event_create(look.table->self, context, &e->launched) != TRZ_OK)
+		e->launched = NULL;
+	if (e->launched)
+		look.table->event_record(look.table->self, context, e->launched, stream);
+}
+
 cuda_result cuGraphLaunch(void *instance, void *stream)
 {
 	struct look_exec *e = instance;
@@ -224,6 +240,7 @@ cuda_result cuGraphLaunch(void *instance, void *stream)
 	if (status == TRZ_OK) {
 		tell_pools(e, context, stream);
 		look_blocks_launched(e, context, stream);
+		note_launched(e, context, stream);
 	}
 	return look_enqueued(status);
 }
@@ -354,23 +371,31 @@ cuda_result cuGraphNodeGetEnabled(void *instance, void *node, unsigned *enabled)
 
 /* ---- the nodes of another graph ------------------------------------------------------------ */
 
-/* Whether the nodes of a graph may take the places of the instance's; else `u` says why not. */
-static bool fits(const struct look_exec *e, const struct look_graph *g, struct cuda_update *u)
+/* The node of the graph that one of the copies stands for. */
+static struct look_node *original(const struct look_graph *g, const struct look_node *copy)
+{
+	size_t i = 0;
+	while (i < g->list.count && g->list.nodes[i] != copy->origin)
+		i++;
+	return i < g->list.count ? g->list.nodes[i] : NULL;
+}
+
+/* Whether copies of a graph's nodes, sorted like the instance's, may take their places; else `u` says why not. */
+static bool fits(const struct look_exec *e, const struct look_list *new, const struct look_graph *g,
+                 struct cuda_update *u)
 {
 	u->result = TRZ_CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-	if (e->list.count != g->list.count)
+	if (e->list.count != new->count)
 		return false;
-	for (size_t i = 0; i < g->list.count; i++)
-		g->list.nodes[i]->at = i;
 	for (size_t i = 0; i < e->list.count; i++)
 		e->list.nodes[i]->at = i;
 	for (size_t i = 0; i < e->list.count; i++) {
-		const struct look_node *own = e->list.nodes[i], *n = g->list.nodes[i];
-		u->node = g->list.nodes[i];
+		const struct look_node *own = e->list.nodes[i], *n = new->nodes[i];
+		u->node = original(g, n);
 		if (own->before_count != n->before_count)
 			return false;
 		for (size_t k = 0; k < n->before_count; k++) {
-			u->from = n->before[k];
+			u->from = original(g, n->before[k]);
 			if (own->before[k]->at != n->before[k]->at)
 				return false;
 		}
@@ -385,10 +410,12 @@ static bool fits(const struct look_exec *e, const struct look_graph *g, struct c
 }
 
 /* Takes another graph's nodes. The program may still name them by the graph that the instance was first made of. */
-static cuda_result replace_nodes(struct look_exec *e, struct look_graph *g)
+static cuda_result replace_nodes(struct look_exec *e, struct look_graph *g, struct cuda_update *u)
 {
 	struct look_list new = {0};
 	cuda_result result = look_list_copy(&g->list, NULL, &new);
+	if (result == TRZ_CUDA_SUCCESS && (!look_list_sort(&new) || !fits(e, &new, g, u)))
+		result = TRZ_CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 	if (result != TRZ_CUDA_SUCCESS) {
 		look_list_free(&new);
 		return result;
@@ -415,8 +442,7 @@ cuda_result cuGraphExecUpdate_v2(void *instance, void *graph, struct cuda_update
 	LOOK_NEED(e && g && !g->belongs, INVALID_VALUE);
 	LOOK_NEED(!e->has_memory && !g->has_memory, GRAPH_EXEC_UPDATE_FAILURE);
 	LOOK_NEED(list_it(e) && look_graph_settle(g), OUT_OF_MEMORY);
-	LOOK_NEED(fits(e, g, u), GRAPH_EXEC_UPDATE_FAILURE);
-	return replace_nodes(e, g);
+	return replace_nodes(e, g, u);
 }
 
 cuda_result cuGraphExecUpdate(void *instance, void *graph, void **node, int *why)

@@ -299,6 +299,52 @@ assert (conditional(1, 1, 1), conditional(1, 1, 0)) == (b"\\1", b"\\0")
 assert (conditional(2, 3, 2), conditional(2, 3, 5)) == (b"\\3", b"\\0")
 """)
 
+    def test_an_update_by_the_instances_own_graph_always_fits(self):
+        """Also if its nodes were not added in an order in which they can run."""
+        succeed(self, GRAPHS + """
+graph, first, last, instance, update = c_void_p(), c_void_p(), c_void_p(), c_void_p(), Update()
+must(driver.cuGraphCreate(byref(graph), 0))
+must(driver.cuGraphAddMemsetNode(byref(last), graph, None, c_size_t(0), byref(Fill(malloc(64), 0, 1, 1, 64, 1)), None))
+must(driver.cuGraphAddEmptyNode(byref(first), graph, None, c_size_t(0)))
+must(driver.cuGraphAddDependencies(graph, byref(first), byref(last), c_size_t(1)))
+must(driver.cuGraphInstantiateWithFlags(byref(instance), graph, c_uint64(0)))
+must(driver.cuGraphExecUpdate_v2(instance, graph, byref(update)))
+must(driver.cuGraphLaunch(instance, None))
+must(runtime.cudaDeviceSynchronize())
+""")
+
+    def test_objects_of_the_program_live_as_long_as_a_launch(self):
+        """The programming guide on user objects: if an instance is destroyed while a launch of it runs, the release is
+        deferred. A destructor cannot call CUDA."""
+        for work in ("now", "late"):
+            succeed(self, GRAPHS + """
+NO_SYNC, MOVE, INVALID, NOT_PERMITTED = 1, 1, 1, 800
+Function = ctypes.CFUNCTYPE(None, c_void_p)
+seen = []
+@Function
+def destroy(argument):
+    seen.append(("destroyed", runtime.cudaStreamSynchronize(None)))
+@Function
+def use(argument):
+    seen.append("used")
+made, graph, stream, instance = c_void_p(), c_void_p(), new_stream(), c_void_p()
+assert driver.cuUserObjectCreate(byref(made), None, destroy, 1, 0) == INVALID
+must(driver.cuUserObjectCreate(byref(made), None, destroy, 2, NO_SYNC))
+must(runtime.cudaStreamBeginCapture(stream, 0))
+must(runtime.cudaLaunchHostFunc(stream, use, None))
+must(runtime.cudaStreamEndCapture(stream, byref(graph)))
+must(driver.cuGraphRetainUserObject(graph, made, 2, MOVE))
+assert driver.cuGraphReleaseUserObject(graph, made, 3) == INVALID
+must(driver.cuGraphReleaseUserObject(graph, made, 1))
+must(driver.cuGraphInstantiateWithFlags(byref(instance), graph, c_uint64(0)))
+must(driver.cuGraphDestroy(graph))
+assert not seen
+must(driver.cuGraphLaunch(instance, stream))
+must(driver.cuGraphExecDestroy(instance))
+must(runtime.cudaDeviceSynchronize())
+assert seen == ["used", ("destroyed", NOT_PERMITTED)], seen
+""", work=work)
+
     def test_attributes_are_kept(self):
         succeed(self, GRAPHS + """
 stream, other = new_stream(), new_stream()
