@@ -115,6 +115,11 @@ static int fixed_attribute(int attribute, bool vmm)
 	case TRZ_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
 	case TRZ_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
 		return vmm;
+#define EXTENT(name, value, extent)       \
+	case TRZ_CU_DEVICE_ATTRIBUTE_##name: \
+		return extent;
+	DRIVER_ABI_EXTENTS(EXTENT)
+#undef EXTENT
 	default:
 		return 0;
 	}

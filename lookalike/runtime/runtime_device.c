@@ -288,6 +288,33 @@ static void fill_limits(struct rt_properties *p, int d)
 	p->reserved_shared_per_block = (size_t)attribute(TRZ_CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, d);
 }
 
+/* In the order of cudaDeviceProp. */
+static void fill_extents(struct rt_properties *p, int d)
+{
+#define EXTENT(name) TRZ_CU_DEVICE_ATTRIBUTE_MAXIMUM_##name
+	static const int textures[] = {
+		EXTENT(TEXTURE2D_WIDTH), EXTENT(TEXTURE2D_HEIGHT), EXTENT(TEXTURE2D_MIPMAPPED_WIDTH),
+		EXTENT(TEXTURE2D_MIPMAPPED_HEIGHT), EXTENT(TEXTURE2D_LINEAR_WIDTH), EXTENT(TEXTURE2D_LINEAR_HEIGHT),
+		EXTENT(TEXTURE2D_LINEAR_PITCH), EXTENT(TEXTURE2D_GATHER_WIDTH), EXTENT(TEXTURE2D_GATHER_HEIGHT),
+		EXTENT(TEXTURE3D_WIDTH), EXTENT(TEXTURE3D_HEIGHT), EXTENT(TEXTURE3D_DEPTH),
+		EXTENT(TEXTURE3D_WIDTH_ALTERNATE), EXTENT(TEXTURE3D_HEIGHT_ALTERNATE), EXTENT(TEXTURE3D_DEPTH_ALTERNATE),
+		EXTENT(TEXTURECUBEMAP_WIDTH), EXTENT(TEXTURE1D_LAYERED_WIDTH), EXTENT(TEXTURE1D_LAYERED_LAYERS),
+		EXTENT(TEXTURE2D_LAYERED_WIDTH), EXTENT(TEXTURE2D_LAYERED_HEIGHT), EXTENT(TEXTURE2D_LAYERED_LAYERS),
+		EXTENT(TEXTURECUBEMAP_LAYERED_WIDTH), EXTENT(TEXTURECUBEMAP_LAYERED_LAYERS),
+	};
+#undef EXTENT
+	const int first_surface = TRZ_CU_DEVICE_ATTRIBUTE_MAXIMUM_SURFACE1D_WIDTH;
+	p->texture_1d[0] = attribute(TRZ_CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH, d);
+	p->texture_1d[1] = attribute(TRZ_CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_MIPMAPPED_WIDTH, d);
+#if RUNTIME_MAJOR < 13
+	p->texture_1d_linear = attribute(TRZ_CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH, d);
+#endif
+	for (size_t i = 0; i < sizeof p->textures / sizeof p->textures[0]; i++)
+		p->textures[i] = attribute(textures[i], d);
+	for (size_t i = 0; i < sizeof p->surfaces / sizeof p->surfaces[0]; i++)
+		p->surfaces[i] = attribute(first_surface + (int)i, d);
+}
+
 static void fill_abilities(struct rt_properties *p, int d)
 {
 	p->maps_host_memory = attribute(TRZ_CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, d);
@@ -337,6 +364,7 @@ cuda_error cudaGetDeviceProperties(struct rt_properties *p, int d)
 	p->overlap = 1;
 #endif
 	fill_limits(p, d);
+	fill_extents(p, d);
 	fill_abilities(p, d);
 	return RT_SUCCESS;
 }

@@ -31,6 +31,9 @@ static void constants_are_equal(void **state)
 #define CHECK_VALUE(name, value) assert_int_equal(TRZ_CU_DEVICE_ATTRIBUTE_##name, CU_DEVICE_ATTRIBUTE_##name);
 	DRIVER_ABI_ATTRIBUTES(CHECK_VALUE)
 #undef CHECK_VALUE
+#define CHECK_VALUE(name, value, extent) assert_int_equal(value, CU_DEVICE_ATTRIBUTE_##name);
+	DRIVER_ABI_EXTENTS(CHECK_VALUE)
+#undef CHECK_VALUE
 #define CHECK_VALUE(name, value, bytes) assert_int_equal(TRZ_CU_AD_FORMAT_##name, CU_AD_FORMAT_##name);
 	DRIVER_ARRAY_FORMATS(CHECK_VALUE)
 #undef CHECK_VALUE
@@ -104,6 +107,8 @@ static void runtime_structures_are_equal(void **state)
 	(void)state;
 	SAME_SIZE(struct rt_properties, struct cudaDeviceProp);
 	SAME_PLACE(struct rt_properties, major, struct cudaDeviceProp, major);
+	SAME_PLACE(struct rt_properties, textures, struct cudaDeviceProp, maxTexture2D);
+	SAME_PLACE(struct rt_properties, surfaces, struct cudaDeviceProp, maxSurface1D);
 	SAME_PLACE(struct rt_properties, surface_alignment, struct cudaDeviceProp, surfaceAlignment);
 	SAME_PLACE(struct rt_properties, pci_bus, struct cudaDeviceProp, pciBusID);
 	SAME_PLACE(struct rt_properties, shared_per_block_optin, struct cudaDeviceProp, sharedMemPerBlockOptin);

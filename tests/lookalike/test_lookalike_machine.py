@@ -521,6 +521,18 @@ for nothing in (3, 7, 8, 100):
     assert runtime.cudaDeviceSetLimit(nothing, c_size_t(0)) == UNSUPPORTED_LIMIT
 """)
 
+    def test_a_device_says_how_large_textures_may_be(self):
+        succeed(self, """
+value = c_int()
+for attribute, extent in ((21, 131072), (23, 65536), (26, 16384), (54, 2046), (57, 65536), (72, 2097120)):
+    must(runtime.cudaDeviceGetAttribute(byref(value), attribute, 0))
+    assert value.value == extent, (attribute, value.value)
+properties = ctypes.create_string_buffer(4096)
+must(runtime.cudaGetDeviceProperties(properties, 0))
+first = struct.pack("3i", 16384, 16384, 16384) + struct.pack("3i", 8192, 8192, 32768)
+assert properties.raw.count(first) == 1
+""")
+
     def test_every_error_has_its_names_and_its_text(self):
         succeed(self, """
 name, text = c_char_p(), c_char_p()
