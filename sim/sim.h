@@ -150,6 +150,10 @@ trz_status sim_plain_lift(sim *s, trz_context context, trz_addr address);
 /* Gives up a range, in which no memory is left. */
 void sim_plain_unrange(sim *s, trz_addr address);
 
+/* As mem_alloc, but the memory moves to the host, and counts for no device from then on, when its device has no room
+ * for it or for other memory of this process. */
+trz_status sim_managed_alloc(sim *s, trz_context context, uint64_t size, trz_addr *address);
+
 /* The context that plain memory was allocated in; NULL: the address is in none. */
 trz_context sim_plain_context(sim *s, trz_addr address);
 

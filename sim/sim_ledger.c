@@ -378,11 +378,32 @@ unsigned sim_processes(sim *s, int device, struct sim_process *out, unsigned roo
 	return count;
 }
 
+/* With the ledger's lock: moves this process's managed memory to the host, as far as needed, if that makes room for so
+ * many bytes more. */
+static void move_managed(sim *s, int device, uint64_t bytes)
+{
+	struct sim_phys *p;
+	uint64_t all = 0;
+	LIST_FOREACH(p, &s->physical, link)
+		all += p->managed && !p->on_host && p->device == device && p->shared < 0 ? p->size : 0;
+	for (p = all >= bytes ? LIST_FIRST(&s->physical) : NULL; p && bytes > 0; p = LIST_NEXT(p, link)) {
+		if (!p->managed || p->on_host || p->device != device || p->shared >= 0)
+			continue;
+		p->on_host = true;
+		s->ledger->row[s->process].used[s->number[device]] -= p->size;
+		bytes -= min_u64(bytes, p->size);
+	}
+}
+
 bool sim_memory_take(sim *s, int device, uint64_t bytes)
 {
 	lock_ledger(s);
 	reap(s);
-	uint64_t used = total(s, device), left = s->config.capacity - used;
+	uint64_t left = s->config.capacity - total(s, device), usable = left - min_u64(left, s->config.withheld);
+	if (bytes > usable)
+		move_managed(s, device, bytes - usable);
+	uint64_t used = total(s, device);
+	left = s->config.capacity - used;
 	bool fits = bytes <= left - min_u64(left, s->config.withheld);
 	if (fits) {
 		uint64_t *peak = &s->ledger->peak[s->number[device]];

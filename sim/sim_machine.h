@@ -58,6 +58,7 @@ struct sim_phys {
 	uint32_t handles, mappings;
 	struct sim_beside *beside;  /* what stamps wrote to it (sim_stamp.c); NULL: nothing lies there */
 	bool bare;                  /* nothing ever will: stamps write into the memory */
+	bool managed, on_host;      /* it moves to the host when its device is full; it has, and counts for none */
 	uint64_t retained;          /* a handle that needs `retains` releases more than one */
 	uint32_t retains;
 };

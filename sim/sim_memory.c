@@ -183,7 +183,8 @@ void sim_phys_drop(sim *s, struct sim_phys *p)
 		sim_ledger_drop(s, p);
 	} else {
 		sim_file_punch(s->memory_fd, p->offset, p->size);
-		sim_memory_give(s, p->device, p->size);
+		if (!p->on_host)
+			sim_memory_give(s, p->device, p->size);
 	}
 	LIST_REMOVE(p, link);
 	free(p->beside);

@@ -32,6 +32,7 @@ struct sim_chunk {
 	uint64_t address, size;
 	uint32_t live;
 	bool shared;
+	bool managed;
 	bool placed;  /* in a sim_plain_range */
 	uint16_t units[CHUNK_UNITS];
 	struct sim_plain all[];
@@ -61,14 +62,17 @@ static struct sim_chunk *chunk_at(const sim *s, uint64_t address)
 }
 
 /* Maps a new chunk with access for its device; after a failure nothing of it is left. */
-static trz_status lay_chunk(sim *s, struct sim_chunk *chunk)
+static trz_status lay_chunk(sim *s, struct sim_chunk *chunk, bool on_host)
 {
 	int device = chunk->context->device;
 	struct sim_phys *p = sim_phys_new(s, device, chunk->size);
 	if (!p) {
-		sim_memory_give(s, device, chunk->size);
+		if (!on_host)
+			sim_memory_give(s, device, chunk->size);
 		return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for plain memory");
 	}
+	p->managed = chunk->managed;
+	p->on_host = on_host;
 	trz_status status = sim_mapping_add(s, chunk->address, p, chunk);
 	if (status != TRZ_OK) {
 		sim_phys_drop(s, p);
@@ -82,8 +86,9 @@ static trz_status lay_chunk(sim *s, struct sim_chunk *chunk)
 	return status;
 }
 
-/* A new chunk for up to `room` allocations; `at`: an address in a sim_plain_range, or 0. */
-static trz_status new_chunk(sim *s, struct sim_context *c, uint64_t at, uint64_t size, size_t room,
+/* A new chunk for up to `room` allocations; `at`: an address in a sim_plain_range, or 0. Managed memory for which the
+ * device has no room is on the host. */
+static trz_status new_chunk(sim *s, struct sim_context *c, uint64_t at, bool managed, uint64_t size, size_t room,
                             struct sim_chunk **out)
 {
 	struct sim_chunk *chunk = calloc(1, sizeof *chunk + room * sizeof chunk->all[0]);
@@ -93,14 +98,16 @@ static trz_status new_chunk(sim *s, struct sim_context *c, uint64_t at, uint64_t
 	chunk->size = size;
 	chunk->address = at;
 	chunk->placed = at != 0;
-	trz_status status = sim_memory_take(s, c->device, size) ? TRZ_OK : TRZ_ERROR_OUT_OF_MEMORY;
+	chunk->managed = managed;
+	bool taken = sim_memory_take(s, c->device, size);
+	trz_status status = taken || managed ? TRZ_OK : TRZ_ERROR_OUT_OF_MEMORY;
 	if (status == TRZ_OK && !at) {
 		status = sim_range_take(s, size, 0, 0, &chunk->address);
-		if (status != TRZ_OK)
+		if (status != TRZ_OK && taken)
 			sim_memory_give(s, c->device, size);
 	}
 	if (status == TRZ_OK) {
-		status = lay_chunk(s, chunk);
+		status = lay_chunk(s, chunk, !taken);
 		if (status != TRZ_OK && !at)
 			sim_range_give(s, chunk->address);
 	}
@@ -129,16 +136,17 @@ static trz_status end_chunk(sim *s, struct sim_chunk *chunk)
 	return TRZ_OK;
 }
 
-static trz_status alloc_shared(sim *s, struct sim_context *c, uint64_t size, trz_addr *address)
+static trz_status alloc_shared(sim *s, struct sim_context *c, bool managed, uint64_t size, trz_addr *address)
 {
 	unsigned need = (unsigned)((size + (1u << UNIT_SHIFT) - 1) >> UNIT_SHIFT);
 	struct sim_chunk *chunk;
 	LIST_FOREACH(chunk, &s->chunks, link)
-		if (chunk->shared && chunk->context == c && find_units(chunk, need) < CHUNK_UNITS)
+		if (chunk->shared && chunk->context == c && chunk->managed == managed &&
+		    find_units(chunk, need) < CHUNK_UNITS)
 			break;
 	if (!chunk) {
 		uint64_t whole = align_up(SHARED_CHUNK_BYTES, s->config.granularity);
-		trz_status status = new_chunk(s, c, 0, whole, CHUNK_UNITS, &chunk);
+		trz_status status = new_chunk(s, c, 0, managed, whole, CHUNK_UNITS, &chunk);
 		if (status != TRZ_OK)
 			return status;
 		chunk->shared = true;
@@ -152,11 +160,12 @@ static trz_status alloc_shared(sim *s, struct sim_context *c, uint64_t size, trz
 }
 
 /* A chunk of one allocation. */
-static trz_status alloc_whole(sim *s, struct sim_context *c, uint64_t at, uint64_t size, trz_addr *address)
+static trz_status alloc_whole(sim *s, struct sim_context *c, uint64_t at, bool managed, uint64_t size,
+                              trz_addr *address)
 {
 	struct sim_chunk *chunk;
 	uint64_t unit = max_u64(SHARED_CHUNK_BYTES, s->config.granularity);
-	trz_status status = new_chunk(s, c, at, align_up(size, unit), 1, &chunk);
+	trz_status status = new_chunk(s, c, at, managed, align_up(size, unit), 1, &chunk);
 	if (status != TRZ_OK)
 		return status;
 	chunk->units[0] = 1;
@@ -175,6 +184,13 @@ static trz_status count_new(sim *s, trz_status status, uint64_t size)
 	return TRZ_OK;
 }
 
+static trz_status alloc(sim *s, struct sim_context *c, bool managed, uint64_t size, trz_addr *address)
+{
+	bool shared = size <= SHARED_CHUNK_BYTES / 2;
+	return count_new(s, shared ? alloc_shared(s, c, managed, size, address)
+	                           : alloc_whole(s, c, 0, managed, size, address), size);
+}
+
 trz_status sim_plain_alloc(sim *s, struct sim_context *c, uint64_t size, trz_addr *address)
 {
 	if (size == 0)
@@ -182,8 +198,21 @@ trz_status sim_plain_alloc(sim *s, struct sim_context *c, uint64_t size, trz_add
 	if (size > s->config.capacity)
 		return sim_refuse(s, TRZ_ERROR_OUT_OF_MEMORY, "%llu bytes are more than the device has",
 		                  (unsigned long long)size);
-	bool shared = size <= SHARED_CHUNK_BYTES / 2;
-	return count_new(s, shared ? alloc_shared(s, c, size, address) : alloc_whole(s, c, 0, size, address), size);
+	return alloc(s, c, false, size, address);
+}
+
+trz_status sim_managed_alloc(sim *s, trz_context context, uint64_t size, trz_addr *address)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOT_mem_alloc);
+	struct sim_context *c = NULL;
+	if (call.status == TRZ_OK)
+		call.status = sim_context_find(s, context, &c);
+	if (call.status == TRZ_OK && (size == 0 || size > s->window_bytes))
+		call.status = sim_refuse(s, TRZ_ERROR_OUT_OF_MEMORY, "no room for %llu bytes of managed memory",
+		                         (unsigned long long)size);
+	if (call.status == TRZ_OK)
+		call.status = alloc(s, c, true, size, address);
+	return sim_leave(&call);
 }
 
 trz_status sim_plain_range(sim *s, trz_context context, uint64_t size, trz_addr *address)
@@ -233,7 +262,7 @@ trz_status sim_plain_lay(sim *s, trz_context context, trz_addr address, uint64_t
 	if (call.status == TRZ_OK)
 		call.status = sim_context_find(s, context, &c);
 	if (call.status == TRZ_OK)
-		call.status = count_new(s, alloc_whole(s, c, address, size, &address), size);
+		call.status = count_new(s, alloc_whole(s, c, address, false, size, &address), size);
 	return sim_leave(&call);
 }
 

@@ -57,7 +57,7 @@ cuda_result cuIpcGetMemHandle(struct cuda_ipc *handle, cuda_addr address)
 	struct sim_place place;
 	void *pool;
 	LOOK_ENTER(cuIpcGetMemHandle);
-	LOOK_NEED(handle && look_place_at(address, &place, &pool) && !pool, INVALID_VALUE);
+	LOOK_NEED(handle && look_place_at(address, &place, &pool) && !pool && !look_managed(address), INVALID_VALUE);
 	return look_ipc_export(handle, address);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Managed memory: plain memory that host and devices share. The program can query what it has advised about it, but
- * that changes nothing.
+ * Managed memory: plain memory that host and devices share, which moves to the host when its device is full. The
+ * program can query what it has advised about it, but that changes nothing.
  */
 #include "driver_lookalike.h"
 
@@ -118,10 +118,19 @@ cuda_result cuMemAllocManaged(cuda_addr *address, size_t size, unsigned flags)
 	enum { ATTACH_GLOBAL = 1, ATTACH_HOST = 2 };
 	LOOK_ENTER(cuMemAllocManaged);
 	LOOK_NEED(address && size > 0 && (flags == ATTACH_GLOBAL || flags == ATTACH_HOST), INVALID_VALUE);
-	cuda_result result = look_plain_alloc("cuMemAllocManaged", size, address);
-	if (result != TRZ_CUDA_SUCCESS || add(*address, size))
+	trz_context context = look_context();
+	LOOK_NEED(context, INVALID_CONTEXT);
+	trz_addr made = 0;
+	int device = sim_context_device(look.sim, context);
+	cuda_result result = look_result(sim_managed_alloc(look.sim, context, size, &made));
+	look_answered("cuMemAllocManaged", size, device, result);
+	if (result != TRZ_CUDA_SUCCESS)
 		return result;
-	look_plain_free(look_context(), *address);
+	*address = made;
+	look_note_request(SIM_RECORDED_ALLOC, device, context, NULL, made, size);
+	if (add(made, size))
+		return TRZ_CUDA_SUCCESS;
+	look_plain_free(context, made);
 	return TRZ_CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -54,6 +54,28 @@ must(runtime.cudaFree(c_void_p(p)))
 assert advise(p, 4096, 1) == 1
 """)
 
+    def test_more_than_the_device_has(self):
+        """The programming guide: managed memory may exceed the device's. It makes room for other memory, too."""
+        succeed(self, MANAGED + """
+unused, total, handle = c_size_t(), c_size_t(), (ctypes.c_char * 64)()
+def unused_now():
+    must(runtime.cudaMemGetInfo(byref(unused), byref(total)))
+    return unused.value
+before = unused_now()
+small, first, huge = managed(4096), managed(1 << 30), managed(3 * total.value)
+assert before - unused_now() == (1 << 30) + 2 * MIB
+assert runtime.cudaIpcGetMemHandle(handle, c_void_p(first)) == 1
+ctypes.memset(huge + 3 * total.value - 64, 5, 64)
+must(runtime.cudaMemcpy(c_void_p(first), c_void_p(huge + 3 * total.value - 64), c_size_t(64), 3))
+most = malloc(before - 2 * MIB)
+assert unused_now() >= 0 and ctypes.string_at(first, 64) == b"\5" * 64
+assert runtime.cudaMalloc(byref(c_void_p()), c_size_t(4 * MIB)) == 2
+for address in (small, first, huge, most):
+    must(runtime.cudaFree(c_void_p(address)))
+assert unused_now() == before
+assert runtime.cudaMallocManaged(byref(c_void_p()), c_size_t(1 << 62), 1) == 2
+""", memory="4GiB")
+
     def test_advice_is_kept_by_range(self):
         succeed(self, MANAGED + """
 p = managed(MIB)
