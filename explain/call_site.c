@@ -120,10 +120,11 @@ static bool is_own(const struct call_frame *f)
 	return lies_in(f, "libterrazzo") || lies_in(f, "terrazzo/shim-");
 }
 
-/* Where the system begins a thread, in whichever file. */
-static bool is_thread_start(const struct call_frame *f)
+/* Where the system begins a program or a thread, in whichever file. */
+static bool is_start(const struct call_frame *f)
 {
-	static const char *const names[] = { "execute_native_thread_routine", "start_thread", "clone", "clone3" };
+	static const char *const names[] = { "execute_native_thread_routine", "start_thread", "clone", "clone3",
+	                                     "__libc_start_call_main", "__libc_start_main_impl", "_start" };
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
 		if (strcmp(f->name, names[i]) == 0)
 			return true;
@@ -180,7 +181,14 @@ static const char *short_file(const char *file)
 	return file;
 }
 
-/* Python's own C files, where it was built with their names: "Objects/methodobject.c". */
+/* "_PyEval_EvalFrame", "Py_RunMain" */
+static bool is_interpreter_name(const char *name)
+{
+	name += *name == '_';
+	return strncmp(name, "Py", 2) == 0 && strchr(name, '_') && !has(name, "::");
+}
+
+/* Python's own C files, where it was built with their names: "Objects/methodobject.c", "internal/pycore_ceval.h". */
 static bool is_interpreter_source(const struct call_frame *f)
 {
 	static const char *const folders[] = { "Objects/", "Python/", "Modules/" };
@@ -188,16 +196,28 @@ static bool is_interpreter_source(const struct call_frame *f)
 	for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
 		if (path_begins(file, folders[i]))
 			return ends(file, ".c");
-	return false;
+	return ends(file, ".h") && (path_begins(file, "internal/pycore_") || is_interpreter_name(f->name));
 }
 
-/* Python itself, and the parts of its library that are compiled; not packages that are. */
+/* Python itself, and the parts of its library that are compiled; not packages that are: "python3.11", "libpython3.so",
+ * but not "python_variable_methods.cpp". */
 static bool is_interpreter(const struct call_frame *f)
 {
 	if (is_interpreter_source(f))
 		return true;
 	const char *slash = strrchr(f->file, '/'), *name = slash ? slash + 1 : f->file;
-	return strncmp(name, "python", 6) == 0 || strncmp(name, "libpython", 9) == 0 || lies_in(f, "/lib-dynload/");
+	bool program = strncmp(name, "python", 6) == 0 && strspn(name + 6, "0123456789.") == strlen(name + 6);
+	return program || strncmp(name, "libpython", 9) == 0 || lies_in(f, "/lib-dynload/");
+}
+
+static bool is_nameless(const char *text)
+{
+	return !*text || strcmp(text, "??") == 0;
+}
+
+bool call_is_of_interpreter(const struct call_frame *f)
+{
+	return is_interpreter(f) || (is_nameless(f->file) && (is_nameless(f->name) || is_interpreter_name(f->name)));
 }
 
 static bool is_native_torch(const struct call_frame *f)
@@ -213,7 +233,7 @@ static bool is_native_program(const struct call_frame *f)
 	for (size_t i = 0; i < sizeof system / sizeof system[0]; i++)
 		if (lies_in(f, system[i]))
 			return false;
-	return *f->file && strcmp(f->file, "??") != 0 && !is_thread_start(f) && !is_cuda(f) && !is_interpreter(f) &&
+	return !is_nameless(f->file) && !is_start(f) && !is_cuda(f) && !is_interpreter(f) &&
 	       !is_native_torch(f) && !is_own(f);
 }
 
@@ -245,7 +265,7 @@ bool call_is_native(const struct call_frame *f)
 int call_site_level(const struct call_frame *frames, size_t count)
 {
 	static bool (*const wanted[])(const struct call_frame *f) = { is_place, is_program, is_operation, is_native_program,
-	                                                              is_autograd, is_python };
+	                                                              is_python, is_autograd };
 	for (size_t kind = 0; kind < sizeof wanted / sizeof wanted[0]; kind++)
 		for (size_t i = 0; i < count; i++)
 			if (wanted[kind](&frames[i]))

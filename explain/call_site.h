@@ -33,6 +33,10 @@ void call_stack_text(const struct call_frame *frames, size_t count, char *text, 
 /* Whether a frame is compiled code without line numbers, rather than a line of an interpreted language. */
 bool call_is_native(const struct call_frame *frame);
 
+/* Whether a frame is Python's own compiled code, or has neither a file nor a name: between the lines of a program it
+ * says nothing, and from Python 3.11 on it differs from run to run of one line. */
+bool call_is_of_interpreter(const struct call_frame *frame);
+
 /* Whether a frame is compiled code of PyTorch's, which says what it does. */
 bool call_is_operation(const struct call_frame *frame);
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "bits.h"
+#include "call_site.h"
 #include "error.h"
 #include "trace.h"
 #include "trace_format.h"
@@ -123,6 +124,7 @@ static bool intern_frame(struct reader *r, const struct dump_frame *f, uint32_t 
 	if (!added)
 		return false;
 	*added = *f;
+	added->of_interpreter = call_is_of_interpreter(&(struct call_frame){ f->file, f->name, f->line });
 	*number = (uint32_t)(r->d->frame_count - 1);
 	return map_set(&r->frames, key, *number) == TRZ_OK;
 }
@@ -171,12 +173,9 @@ static bool intern_stack(struct reader *r, uint32_t first, uint32_t *number)
 	return map_set(&r->stacks, key, *number) == TRZ_OK;
 }
 
-static trz_status read_stack(struct reader *r, plain_value list, uint32_t *stack)
+/* Appends a stack's frames to stack_frames, or all but the interpreter's. */
+static trz_status add_frames(struct reader *r, plain_value list, bool all)
 {
-	*stack = 0;
-	if (!plain_is_list(list) || plain_count(&r->plain, list) == 0 || map_get(&r->lists, plain_index(list), stack))
-		return TRZ_OK;
-	uint32_t first = (uint32_t)r->d->stack_frame_count;
 	plain_value frame;
 	for (struct plain_items it = plain_items(&r->plain, list); plain_next(&r->plain, &it, &frame);) {
 		uint32_t number;
@@ -184,11 +183,28 @@ static trz_status read_stack(struct reader *r, plain_value list, uint32_t *stack
 			continue;
 		if (!read_frame(r, frame, &number))
 			return no_memory(r);
+		if (!all && r->d->frames[number].of_interpreter)
+			continue;
 		uint32_t *added = ADD(r, stack_frames, stack_frame_count, stack_frame_room);
 		if (!added)
 			return no_memory(r);
 		*added = number;
 	}
+	return TRZ_OK;
+}
+
+/* A stack has the interpreter's frames only if it has no others: equal lines have equal stacks then. */
+static trz_status read_stack(struct reader *r, plain_value list, uint32_t *stack)
+{
+	*stack = 0;
+	if (!plain_is_list(list) || plain_count(&r->plain, list) == 0 || map_get(&r->lists, plain_index(list), stack))
+		return TRZ_OK;
+	uint32_t first = (uint32_t)r->d->stack_frame_count;
+	trz_status status = add_frames(r, list, false);
+	if (status == TRZ_OK && r->d->stack_frame_count == first)
+		status = add_frames(r, list, true);
+	if (status != TRZ_OK)
+		return status;
 	if (r->d->stack_frame_count == first)
 		return map_set(&r->lists, plain_index(list), 0) == TRZ_OK ? TRZ_OK : no_memory(r);
 	return intern_stack(r, first, stack) && map_set(&r->lists, plain_index(list), *stack) == TRZ_OK

@@ -73,6 +73,7 @@ struct dump_event {
 struct dump_frame {
 	const char *file, *name;
 	uint32_t line;
+	bool of_interpreter;       /* call_is_of_interpreter() */
 };
 
 /* Innermost first: frames[first] .. frames[first + count - 1] of stack_frames. */

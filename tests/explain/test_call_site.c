@@ -195,6 +195,14 @@ static void test_fsdp_has_weights_and_gradients(void **state)
 		{.file = "/src/Python-3.11.7/Objects/call.c", .name = "_PyVectorcall_Call", .line = 257},
 	};
 	assert_string_equal(site(built, LENGTH(built)), "fsdp/_runtime_utils.py:842 _reduce_grad");
+	const struct call_frame hook[] = {
+		{.file = "python_variable_methods.cpp", .name = "torch::autograd::THPVariable_new(_object*, _object*)"},
+		{.file = "/src/Python-3.11.7/./Include/internal/pycore_ceval.h", .name = "_PyEval_EvalFrame", .line = 73},
+		{.file = TORCH "distributed/fsdp/_runtime_utils.py", .name = "_post_backward_hook", .line = 700},
+		{.file = "/src/Python-3.11.7/./Include/object.h", .name = "Py_DECREF", .line = 538},
+		{.file = "python_hook.cpp", .name = "torch::autograd::(anonymous namespace)::_call_hooks(_object*)"},
+	};
+	assert_string_equal(site(hook, LENGTH(hook)), "fsdp/_runtime_utils.py:700 _post_backward_hook");
 	assert_int_equal(call_category(shards, LENGTH(shards)), CATEGORY_WEIGHTS);
 	assert_int_equal(call_category(gathers, LENGTH(gathers)), CATEGORY_WEIGHTS);
 	assert_int_equal(call_category(reduces, LENGTH(reduces)), CATEGORY_GRADIENTS);
@@ -363,6 +371,22 @@ static void test_the_runtime_is_no_site(void **state)
 	assert_string_equal(site(package, LENGTH(package)), "cuda/memory.cpython-311.so Memory_init+0x1");
 	assert_int_equal(call_site_level(interpreter, LENGTH(interpreter)), 1);
 	assert_int_equal(call_site_level(package, 1), 0);
+	const struct call_frame extension = {.file = "/src/me/python_pool.cpp", .name = "take", .line = 9};
+	assert_string_equal(site(&extension, 1), "me/python_pool.cpp:9 take");
+	const struct call_frame extended[] = {
+		{.file = "/src/me/PyPool.h", .name = "take", .line = 9},
+		interpreter[3],
+		extension,
+	};
+	assert_int_equal(call_site_level(extended, LENGTH(extended)), 0);
+	const struct call_frame below[] = { interpreter[3], extension };
+	assert_int_equal(call_site_level(below, LENGTH(below)), 1);
+	const struct call_frame started[] = {
+		{.file = "??", .name = "??"},
+		{.file = "./csu/../sysdeps/x86/libc-start.c", .name = "__libc_start_call_main", .line = 58},
+		{.file = TORCH "distributed/run.py", .name = "main", .line = 7},
+	};
+	assert_int_equal(call_site_level(started, LENGTH(started)), 2);
 }
 
 int main(void)

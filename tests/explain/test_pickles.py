@@ -918,6 +918,23 @@ class Loops(Case):
         s.oom(64, 10, frames=failing)
         return s
 
+    def test_compiled_code_of_python_differs_from_run_to_run(self):
+        """From Python 3.11 on, a line that has run a few times has other frames of the interpreter, with or without the
+        names of its sources: it is the same line all the same. With none but these, a stack still has frames."""
+        def between(*frames):
+            return [{"filename": file, "line": 73, "name": name} for file, name in frames]
+
+        for cold, warm in ((("Python/ceval.c", "_PyEval_EvalFrameDefault"), ("Include/internal/pycore_ceval.h", "_Py")),
+                           (("??", "PyObject_Call"), ("/usr/bin/python3.11", "??")),
+                           (("??", "??"), ("/src/Include/object.h", "Py_INCREF"))):
+            rounds = [[(32, [*INNER[:2], *between(of), *INNER[2:]], True), (8, [*KEPT, *between(of)], True)]
+                      for of in [cold] * 7 + [warm] * 5]
+            got = self.expect(self.rounds([[(20, WEIGHT, True)] * 3, *rounds]), "leak")
+            self.assertEqual(got["holders"][0]["count"], 12)
+        s = Snapshot()
+        s.segment((20, "a", between(("Python/ceval.c", "_PyEval_EvalFrame"))))
+        self.assertIn("ceval.c", self.explain(s)["holders"][0]["site"])
+
     def test_rows_of_a_jacobian(self):
         """Each goes backward through the one graph: what its rounds keep is the result. It is another thing if each has
         a forward pass of its own. Where Python's lines alone are recorded, autograd's threads have no stack."""
