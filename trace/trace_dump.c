@@ -23,6 +23,9 @@
 
 enum { PICKLE_FIRST = 0x80 };
 
+/* Keys and values of dicts that may be looked at for each cell of the file: PyTorch's dicts have fewer. */
+enum { LOOKS_MAX = 32 };
+
 struct reader {
 	const char *name;
 	struct dump *d;
@@ -32,7 +35,8 @@ struct reader {
 	struct trace_map numbered;       /* stacks by the number that the file gives */
 	size_t segment_room, block_room, event_room, trace_room, stack_room, frame_room, mark_room, stack_frame_room;
 	size_t wait_room, move_room, window_room, tile_room;
-	uint64_t walked;                 /* items of the lists of blocks and entries */
+	uint64_t walked;                 /* items of the lists of blocks, entries and tiles */
+	uint64_t looked;                 /* keys and values of dicts */
 };
 
 static trz_status bad(const struct reader *r, const char *where, size_t number, const char *what)
@@ -96,12 +100,22 @@ static bool next_pair(const struct plain *p, struct plain_items *it, enum plain_
 	return true;
 }
 
-/* Whether a list of blocks or entries can be walked: if each stands in one place, they have no more items together than
- * the file. Else a small file could name the same large list at will. */
+/* Whether a list of blocks, entries or tiles can be walked: if each stands in one place, they have no more items
+ * together than the file. Else a small file could name the same large list at will. */
 static bool may_walk(struct reader *r, plain_value list)
 {
 	r->walked += plain_count(&r->plain, list);
 	return r->walked <= r->plain.cells.count;
+}
+
+/* Called before a dict is looked through. A list may have the same dict in several places, but a small file cannot name
+ * a large one at will. */
+static trz_status look(struct reader *r, plain_value dict)
+{
+	r->looked += plain_count(&r->plain, dict);
+	if (r->looked / LOOKS_MAX <= r->plain.cells.count)
+		return TRZ_OK;
+	return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: it names the same large dict again and again", r->name);
 }
 
 /* ---- frames and stacks ------------------------------------------------------------------------------ */
@@ -247,22 +261,29 @@ static trz_status read_history(struct reader *r, plain_value list, struct dump_b
 	it = plain_items(&r->plain, list);
 	if (!plain_next(&r->plain, &it, &entry) || plain_tag(entry) != PLAIN_DICT)
 		return TRZ_OK;
+	trz_status status = look(r, entry);
+	if (status != TRZ_OK)
+		return status;
 	if (size_of(plain_entry(&r->plain, entry, PLAIN_REAL_SIZE), &b->requested))
 		r->d->has_requested = true;
 	return read_stack(r, plain_entry(&r->plain, entry, PLAIN_FRAMES), &b->stack);
 }
 
-static void read_own(struct reader *r, plain_value own, struct dump_block *b)
+static trz_status read_own(struct reader *r, plain_value own, struct dump_block *b)
 {
 	if (plain_tag(own) != PLAIN_DICT)
-		return;
+		return TRZ_OK;
+	trz_status status = look(r, own);
+	if (status != TRZ_OK)
+		return status;
 	b->stream = number_of(plain_entry(&r->plain, own, PLAIN_STREAM));
 	b->tag = text_of(r, plain_entry(&r->plain, own, PLAIN_TAG));
+	return TRZ_OK;
 }
 
 static trz_status read_block(struct reader *r, plain_value from, struct dump_block *b)
 {
-	trz_status status = TRZ_OK;
+	trz_status status = look(r, from);
 	enum plain_word key;
 	plain_value value;
 	uint64_t number = 0;
@@ -294,7 +315,7 @@ static trz_status read_block(struct reader *r, plain_value from, struct dump_blo
 			status = read_history(r, value, b);
 			break;
 		case PLAIN_TERRAZZO:
-			read_own(r, value, b);
+			status = read_own(r, value, b);
 			break;
 		default:
 			break;
@@ -397,6 +418,7 @@ static trz_status read_segment(struct reader *r, plain_value from)
 		return no_memory(r);
 	if (plain_tag(from) != PLAIN_DICT)
 		return bad(r, "segment", number, "is not a dict");
+	status = look(r, from);
 	for (struct plain_items it = plain_items(&r->plain, from);
 	     status == TRZ_OK && next_pair(&r->plain, &it, &key, &value);) {
 		if (key == PLAIN_BLOCKS)
@@ -462,7 +484,7 @@ static enum dump_action action_of(plain_value value)
 
 static trz_status read_event(struct reader *r, plain_value from, struct dump_event *e)
 {
-	trz_status status = TRZ_OK;
+	trz_status status = look(r, from);
 	enum plain_word key;
 	plain_value value;
 	uint64_t number = 0;
@@ -557,6 +579,9 @@ static trz_status read_marks(struct reader *r, plain_value list)
 	for (struct plain_items it = plain_items(&r->plain, list); plain_next(&r->plain, &it, &from);) {
 		if (plain_tag(from) != PLAIN_DICT)
 			continue;
+		trz_status status = look(r, from);
+		if (status != TRZ_OK)
+			return status;
 		struct dump_mark *m = ADD(r, marks, mark_count, mark_room);
 		if (!m)
 			return no_memory(r);
@@ -612,8 +637,10 @@ static trz_status read_own_events(struct reader *r, plain_value list)
 	for (struct plain_items it = plain_items(&r->plain, list); plain_next(&r->plain, &it, &from);) {
 		if (plain_tag(from) != PLAIN_DICT)
 			continue;
+		trz_status status = look(r, from);
+		if (status != TRZ_OK)
+			return status;
 		const char *action = text_of(r, plain_entry(&r->plain, from, PLAIN_ACTION));
-		trz_status status = TRZ_OK;
 		if (strcmp(action, DUMP_STEP_MARK) == 0)
 			status = add_step(r, from);
 		else if (strcmp(action, "wait") == 0)
@@ -666,7 +693,9 @@ static trz_status read_window(struct reader *r, plain_value from)
 {
 	struct dump_window w = { .address = number_of(plain_entry(&r->plain, from, PLAIN_ADDRESS)) };
 	plain_value tiles = plain_entry(&r->plain, from, PLAIN_TILES), row;
-	trz_status status = TRZ_OK;
+	trz_status status = look(r, from);
+	if (status != TRZ_OK)
+		return status;
 	if (!size_of(plain_entry(&r->plain, from, PLAIN_RESERVED), &w.reserved) ||
 	    !size_of(plain_entry(&r->plain, from, PLAIN_LAID), &w.laid) || w.address > UINT64_MAX - w.reserved)
 		return bad(r, "window", r->d->window_count, "has no place or no size");
@@ -679,6 +708,8 @@ static trz_status read_window(struct reader *r, plain_value from)
 	*added = w;
 	if (!plain_is_list(tiles))
 		return TRZ_OK;
+	if (!may_walk(r, tiles))
+		return bad(r, "window", r->d->window_count - 1, "its list of tiles is another's, too");
 	for (struct plain_items it = plain_items(&r->plain, tiles); status == TRZ_OK && plain_next(&r->plain, &it, &row);)
 		if (plain_is_list(row))
 			status = read_tile(r, row);

@@ -1820,6 +1820,23 @@ class Folders(Case):
             path = self.save(s.contents(), f"{name}.pickle")
             self.assertEqual(json.loads(run(path, "--json", "-").stdout).get("rank"), rank)
 
+    def test_a_dict_in_many_places(self):
+        """A few times are fine, but a small file may not multiply the time to read it."""
+        keys = ("size", "requested_size", "state", "frames", "stream", "device", "segment_type", "action",
+                "addr", "device_free", "pool_id", "time_us", "user_metadata", "name", "line", "filename", "stage",
+                "total_size", "is_expandable", "segment_pool_id", "segments", "device_traces", "reserved", "laid")
+        large = {**dict.fromkeys(keys, 0), "blocks": [], "total_size": MIB}
+        segment = {"address": BASE, "total_size": MIB, "device": 0, "blocks": []}
+        for make in (lambda many: {"segments": many},
+                     lambda many: {"segments": [{**segment, "blocks": many}]},
+                     lambda many: {"segments": [segment], "device_traces": [many]},
+                     lambda many: {"segments": [segment], "external_annotations": many},
+                     lambda many: {"segments": [segment], "terrazzo": {"events": many}},
+                     lambda many: {"segments": [segment], "terrazzo": {"windows": many}}):
+            few, many = (run(self.save(make([large] * count))).stderr.decode() for count in (2, 10000))
+            self.assertNotIn("again and again", few)
+            self.assertIn("names the same large dict again and again", many)
+
     def test_a_rank_whose_snapshot_is_damaged(self):
         """It may be the one that matters, so its absence is told; notes are not missed."""
         self.fill()
