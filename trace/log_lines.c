@@ -189,14 +189,19 @@ static void learn_names(struct log_lines *log, const char *text, size_t size)
 }
 
 /* The next line of a traceback that a logger wrote as one line: JSON's line end, or syslog's, and how such a line
- * begins, with spaces, IPython's arrow or a colour. The line end stays before it. */
+ * begins, with spaces, IPython's arrow or a colour. The line end stays before it. In a list of lines, as JSON and
+ * Python write it, the next one is in quotes. */
 static const char *inner_line(const char *at, const char *end)
 {
-	static const char *const written[] = { "\\n  ", "\\n-", "\\n\\u001b[", "#012  " };
+	static const struct {
+		const char *text;
+		size_t behind;             /* where the line begins */
+	} written[] = { { "\\n  ", 2 },  { "\\n-", 2 },        { "\\n\\u001b[", 2 },
+	                { "#012  ", 4 }, { "\"  File ", 1 }, { "'  File ", 1 } };
 	for (; at < end; at++)
-		for (size_t i = 0; i < sizeof written / sizeof written[0] && (*at == '\\' || *at == '#'); i++)
-			if (log_starts(at, end, written[i]))
-				return at + (*at == '#' ? 4 : 2);
+		for (size_t i = 0; i < sizeof written / sizeof written[0] && strchr("\\#\"'", *at); i++)
+			if (log_starts(at, end, written[i].text))
+				return at + written[i].behind;
 	return end;
 }
 
