@@ -42,8 +42,10 @@ static void constants_are_equal(void **state)
 static void errors_are_equal(void **state)
 {
 	(void)state;
-#if CUDA_VERSION < 13020
-	enum { CUDA_ERROR_KEY_ROTATION = 916, CUDA_ERROR_STREAM_DETACHED = 917, cudaErrorStreamDetached = 917 };
+#if CUDA_VERSION < 13020  /* which lacks some of them */
+#define CUDA_ERROR_KEY_ROTATION 916
+#define CUDA_ERROR_STREAM_DETACHED 917
+#define cudaErrorStreamDetached 917
 #endif
 #define BOTH(value, driver, runtime, text) assert_true(driver == value && runtime == value);
 #define DRIVER(value, driver, text) assert_true(driver == value);
