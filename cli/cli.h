@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "oom_report.h"
 #include "output_file.h"
 #include "replay.h"
 #include "size_text.h"
@@ -83,6 +84,10 @@ trz_status output_json(const char *path, const json_t *object, size_t flags);
 
 /* A sink of texts (jsonw.h, oom_report.h) into a FILE. */
 bool output_sink(void *file, const char *bytes, size_t size);
+
+/* What a report (oom_report.h) writes, to be freed; NULL: no host memory. */
+typedef bool output_writer(const struct evidence *e, const struct verdict *v, oom_report_sink *sink, void *owner);
+char *output_report(output_writer *report, const struct evidence *e, const struct verdict *v);
 
 /* -- sizes (sizes.c) ---------------------------------------------------------------------------------- */
 

@@ -48,14 +48,9 @@ static char *find_verdict(const struct dump *d, const char *file, int device)
 	struct evidence *e = calloc(1, sizeof *e);
 	struct verdict v;
 	char *text = NULL;
-	size_t size;
 	if (e && dump_evidence(d, file, device, e, NULL) == TRZ_OK) {
-		FILE *to = open_memstream(&text, &size);
-		if (to) {
-			verdict_find(e, &v);
-			oom_report_text(e, &v, output_sink, to);
-			fclose(to);
-		}
+		verdict_find(e, &v);
+		text = output_report(oom_report_text, e, &v);
 	}
 	free(e);
 	return text;

@@ -435,18 +435,6 @@ static int run_command(struct sim_command *c)
 	return code;
 }
 
-/* Lets the one allocator that was asked for serve. */
-static trz_status choose_allocator(struct sim_command *c)
-{
-	const char *chosen = c->allocators[1] ? NULL : c->allocators[0];
-	if (!chosen || strcmp(chosen, PROGRAM_ON_TERRAZZO) != 0) {
-		c->params.allocator = chosen;
-		return TRZ_OK;
-	}
-	c->params.command = program_on_terrazzo(c->params.command);
-	return c->params.command ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for a command");
-}
-
 /* Returns the command's exit status, unless a page cannot be made. */
 static int run_with_pages(struct sim_command *c)
 {
@@ -521,8 +509,8 @@ int cli_sim(int argc, char **argv)
 	trz_status status = check_outputs(&c);
 	if (status == TRZ_OK)
 		status = check_costs(&c.params);
-	if (status == TRZ_OK)
-		status = choose_allocator(&c);
+	if (status == TRZ_OK && c.allocators[0] && !c.allocators[1])
+		status = program_choose_allocator(&c.params, c.allocators[0]);
 	if (status != TRZ_OK)
 		return cli_fail(status);
 	program_pass_signals_on();

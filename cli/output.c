@@ -50,3 +50,17 @@ bool output_sink(void *file, const char *bytes, size_t size)
 {
 	return fwrite(bytes, 1, size, file) == size;
 }
+
+char *output_report(output_writer *report, const struct evidence *e, const struct verdict *v)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *to = open_memstream(&text, &size);
+	if (!to)
+		return NULL;
+	bool written = report(e, v, output_sink, to);
+	if (fclose(to) == 0 && written)
+		return text;
+	free(text);
+	return NULL;
+}

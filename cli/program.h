@@ -79,6 +79,9 @@ void program_remove(const char *folder);
 /* A number in the result, or in an object that it contains; 0 if there is none. */
 uint64_t program_number(const json_t *result, const char *key);
 
+/* The index of the entry of a list that has the most of something; 0 if none has any. */
+size_t program_largest(const json_t *list, const char *key);
+
 /* The words with each "{name}" replaced, which the caller frees by program_free_words; NULL: no memory. *times grows by
  * how often there was one (program_words.c). */
 char **program_words(char *const *words, const char *name, const char *value, size_t *times);
@@ -112,8 +115,9 @@ trz_status program_sweep(const struct program_params *params, const char *text, 
 trz_status program_compare(const struct program_params *params, const char *const *allocators, bool fit, unsigned jobs,
                            json_t **result, FILE *to);
 
-/* The command under `terrazzo run`, which the caller frees by program_free_words; NULL: no memory (program_words.c). */
+/* Lets an allocator serve the command: PyTorch's "native" or "expandable", or terrazzo, for which params->command
+ * becomes a new list, to be freed by program_free_words (program_words.c). Errors: HOST_MEMORY. */
 #define PROGRAM_ON_TERRAZZO "terrazzo"
-char **program_on_terrazzo(char *const *command);
+trz_status program_choose_allocator(struct program_params *params, const char *allocator);
 
 #endif

@@ -153,15 +153,21 @@ void program_remove(const char *folder)
 
 /* ---- sums ------------------------------------------------------------------------------------------------- */
 
+size_t program_largest(const json_t *list, const char *key)
+{
+	size_t i, largest = 0;
+	json_t *entry;
+	json_array_foreach(list, i, entry)
+		if (number(entry, key) > number(json_array_get(list, largest), key))
+			largest = i;
+	return largest;
+}
+
 /* The device of a list that has the most of something; NULL: none has any. */
 static json_t *largest_device(const json_t *devices, const char *key)
 {
-	size_t i;
-	json_t *device, *largest = NULL;
-	json_array_foreach(devices, i, device)
-		if (number(device, key) > number(largest, key))
-			largest = device;
-	return largest;
+	json_t *largest = json_array_get(devices, program_largest(devices, key));
+	return number(largest, key) ? largest : NULL;
 }
 
 /* The memory that a process held at its peak on its fullest device, without its context, as PyTorch or else the driver

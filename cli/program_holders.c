@@ -22,17 +22,6 @@ static const json_t *newest_failure(const json_t *process)
 	return json_array_get(ooms, json_array_size(ooms) - 1);
 }
 
-/* The index of the entry that has the most of something. */
-static size_t largest(const json_t *devices, const char *key)
-{
-	size_t i, most = 0;
-	json_t *device;
-	json_array_foreach(devices, i, device)
-		if (program_number(device, key) > program_number(json_array_get(devices, most), key))
-			most = i;
-	return most;
-}
-
 /* The process's own number of the device to look at: where it failed last, else the fullest, as PyTorch or the driver
  * tells. */
 static int device_of(const json_t *process)
@@ -42,8 +31,8 @@ static int device_of(const json_t *process)
 	if (failure)
 		return (int)program_number(failure, "device");
 	if (json_array_size(figures))
-		return (int)program_number(json_array_get(figures, largest(figures, "peak_reserved_bytes")), "device");
-	return (int)largest(json_object_get(process, "devices"), "peak_bytes");
+		return (int)program_number(json_array_get(figures, program_largest(figures, "peak_reserved_bytes")), "device");
+	return (int)program_largest(json_object_get(process, "devices"), "peak_bytes");
 }
 
 /* ---- the snapshot -------------------------------------------------------------------------------------------- */
@@ -129,17 +118,9 @@ static json_t *list_holders(const struct evidence *e)
 static json_t *describe(const struct evidence *e)
 {
 	struct verdict v;
-	char *object = NULL, *text = NULL;
-	size_t object_size, text_size;
-	FILE *as_json = open_memstream(&object, &object_size), *as_text = open_memstream(&text, &text_size);
 	verdict_find(e, &v);
-	if (as_json)
-		oom_report_json(e, &v, output_sink, as_json);
-	if (as_text)
-		oom_report_text(e, &v, output_sink, as_text);
-	bool made = as_json && fclose(as_json) == 0;
-	made = as_text && fclose(as_text) == 0 && made;
-	json_t *described = made ? json_loadb(object, object_size, 0, NULL) : NULL;
+	char *object = output_report(oom_report_json, e, &v), *text = output_report(oom_report_text, e, &v);
+	json_t *described = object && text ? json_loads(object, 0, NULL) : NULL;
 	if (described)
 		json_object_set_new(described, "text", json_text(text));
 	free(object);

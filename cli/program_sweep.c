@@ -66,18 +66,6 @@ static trz_status parse(struct sweep *s, const struct program_params *params, co
 	return TRZ_OK;
 }
 
-/* terrazzo serves what runs under `terrazzo run`; the others are PyTorch's own. */
-static trz_status choose_allocator(struct trial *trial, char **command)
-{
-	trial->params.command = command;
-	trial->params.allocator = trial->value;
-	if (strcmp(trial->value, PROGRAM_ON_TERRAZZO) != 0)
-		return TRZ_OK;
-	trial->params.allocator = NULL;
-	trial->params.command = program_on_terrazzo(command);
-	return trial->params.command ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for a command");
-}
-
 /* ---- the runs ------------------------------------------------------------------------------------------- */
 
 /* Searches without a word, as several searches may go on at a time. */
@@ -271,7 +259,7 @@ trz_status program_compare(const struct program_params *params, const char *cons
 	for (size_t i = 0; status == TRZ_OK && allocators[i]; i++) {
 		struct trial *trial = add_trial(s, params);
 		trial->value = allocators[i];
-		status = choose_allocator(trial, params->command);
+		status = program_choose_allocator(&trial->params, allocators[i]);
 	}
 	if (status == TRZ_OK) {
 		run_all(s, jobs);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "error.h"
 #include "program.h"
 
 /* NULL: no memory. *times grows by the number of placeholders. */
@@ -48,7 +49,8 @@ char **program_words(char *const *words, const char *name, const char *value, si
 	return made;
 }
 
-char **program_on_terrazzo(char *const *command)
+/* The command under `terrazzo run`. */
+static char **on_terrazzo(char *const *command)
 {
 	char *own = cli_own_file(), *const first[] = { own ? own : "terrazzo", "run", "--" };
 	size_t before = sizeof first / sizeof *first, count = 0;
@@ -64,6 +66,15 @@ char **program_on_terrazzo(char *const *command)
 	}
 	free(own);
 	return made;
+}
+
+trz_status program_choose_allocator(struct program_params *params, const char *allocator)
+{
+	bool ours = strcmp(allocator, PROGRAM_ON_TERRAZZO) == 0;
+	params->allocator = ours ? NULL : allocator;
+	if (ours)
+		params->command = on_terrazzo(params->command);
+	return params->command ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for a command");
 }
 
 static bool is_python(const char *file)

@@ -134,6 +134,11 @@ cuda_result look_block_make(struct look_node *n, struct cuda_alloc_node *alloc);
 cuda_result look_block_free_node(struct look_node *n, cuda_addr address);
 void look_block_hold(struct look_block *b);
 void look_block_drop(struct look_node *n);
+
+/* Records an event behind the stream's work so far. It is made if there is none (NULL), or if it is of another context;
+ * NULL afterwards: it could not be. */
+void look_mark(trz_context *of, trz_event *event, trz_context context, void *stream);
+
 /* Before a launch: gives memory to each allocation; refuses if one is still live, unless launches free it. `moved`: an
  * address has got new memory. */
 cuda_result look_blocks_lay(struct look_exec *e, trz_context context, void *stream, bool *moved);

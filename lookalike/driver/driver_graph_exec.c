@@ -208,16 +208,9 @@ static void note_launched(struct look_exec *e, trz_context context, void *stream
 {
 	if (!e->objects.count)
 		return;
-	bool lives = e->launched && sim_context_device(look.sim, e->launched_in) >= 0;
-	if (lives && e->launched_in != context)
-		look.table->event_destroy(look.table->self, e->launched_in, e->launched);
-	if (!lives || e->launched_in != context)
-		e->launched = NULL;
-	e->launched_in = context;
-	if (!e->launched && look.table->event_create(look.table->self, context, &e->launched) != TRZ_OK)
-		e->launched = NULL;
-	if (e->launched)
-		look.table->event_record(look.table->self, context, e->launched, stream);
+	if (e->launched && sim_context_device(look.sim, e->launched_in) < 0)
+		e->launched = NULL;  /* it has ended with its context */
+	look_mark(&e->launched_in, &e->launched, context, stream);
 }
 
 cuda_result cuGraphLaunch(void *instance, void *stream)

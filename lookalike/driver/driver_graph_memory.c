@@ -55,24 +55,29 @@ static bool has_passed(const struct backing *p)
 	return !p->last || look.table->event_query(look.table->self, p->context, p->last) == TRZ_OK;
 }
 
-static void forget_event(struct backing *p)
+static void forget_event(trz_context context, trz_event *event)
 {
-	if (p->last)
-		look.table->event_destroy(look.table->self, p->context, p->last);
-	p->last = NULL;
+	if (*event)
+		look.table->event_destroy(look.table->self, context, *event);
+	*event = NULL;
+}
+
+void look_mark(trz_context *of, trz_event *event, trz_context context, void *stream)
+{
+	if (*of != context)
+		forget_event(*of, event);
+	*of = context;
+	if (!*event && look.table->event_create(look.table->self, context, event) != TRZ_OK)
+		*event = NULL;
+	if (*event)
+		look.table->event_record(look.table->self, context, *event, stream);
 }
 
 /* Records that the next user of the memory must come after the stream's work so far. */
 static void mark(struct backing *p, trz_context context, void *stream)
 {
-	if (p->context != context)
-		forget_event(p);
-	p->context = context;
 	p->stream = stream;
-	if (!p->last && look.table->event_create(look.table->self, context, &p->last) != TRZ_OK)
-		p->last = NULL;
-	if (p->last)
-		look.table->event_record(look.table->self, context, p->last, stream);
+	look_mark(&p->context, &p->last, context, stream);
 }
 
 static void use(struct backing *p, int users)
@@ -96,7 +101,7 @@ static void take_away(struct look_block *b)
 
 static void end_backing(struct backing *p)
 {
-	forget_event(p);
+	forget_event(p->context, &p->last);
 	look.table->release(look.table->self, p->handle);
 	memory.reserved[p->device] -= p->size;
 	LIST_REMOVE(p, link);
