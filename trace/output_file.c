@@ -56,12 +56,14 @@ trz_status output_begin(struct output *o, const char *path)
 		o->beside = NULL;
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no host memory to write it", path);
 	}
+	if (o->beside)
+		note_unfinished(NULL, o->beside); /* before it exists: a signal may come as soon as it does */
 	o->to = fopen(o->beside ? o->beside : path, "wbe");
-	if (o->to && o->beside)
-		note_unfinished(NULL, o->beside);
 	if (o->to)
 		return TRZ_OK;
 	trz_status status = trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", path, strerror(errno));
+	if (o->beside)
+		note_unfinished(o->beside, NULL);
 	free(o->beside);
 	return status;
 }
