@@ -18,27 +18,39 @@ enum { UNIT = 512 };
 /* In a large segment PyTorch leaves a rest of up to this with the block before it. */
 #define REST_MAX MIB(1)
 
-/* Invariants: ranges are sorted by address and do not overlap; blocks[live[address]] is the block there. */
+/* Invariants: ranges[order[0]], ranges[order[1]], ... are sorted by address and do not overlap, so that a change moves
+ * small numbers alone; blocks[live[address]] is the block there. */
 struct rewind {
 	const struct dump *d;
 	int device;
-	struct dump_segment *ranges;
+	struct dump_segment *ranges;   /* those that are gone, too */
+	uint32_t *order;               /* [order_count] */
 	struct dump_block *blocks;     /* size 0: not known; state DUMP_FREE: taken back */
 	struct trace_map live;
-	size_t range_count, range_room, block_count, block_room;
+	size_t range_count, range_room, order_count, order_room, block_count, block_room;
 	bool requests_told;            /* the history has DUMP_FREE_REQUESTED, not only DUMP_FREE_COMPLETED */
 	bool complete;
 };
 
 /* ---- ranges ----------------------------------------------------------------------------------------- */
 
+static struct dump_segment *range(const struct rewind *w, size_t i)
+{
+	return &w->ranges[w->order[i]];
+}
+
+static uint64_t range_end(const struct rewind *w, size_t i)
+{
+	return range(w, i)->address + range(w, i)->size;
+}
+
 /* The first range that ends after `address`. */
 static size_t range_at(const struct rewind *w, uint64_t address)
 {
-	size_t low = 0, high = w->range_count;
+	size_t low = 0, high = w->order_count;
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
-		if (w->ranges[middle].address + w->ranges[middle].size <= address)
+		if (range_end(w, middle) <= address)
 			low = middle + 1;
 		else
 			high = middle;
@@ -46,32 +58,34 @@ static size_t range_at(const struct rewind *w, uint64_t address)
 	return low;
 }
 
-static bool insert_range(struct rewind *w, size_t at, struct dump_segment range)
+static bool insert_range(struct rewind *w, size_t at, struct dump_segment new)
 {
-	if (!make_room(&w->ranges, w->range_count, &w->range_room, sizeof *w->ranges))
+	if (!make_room(&w->ranges, w->range_count, &w->range_room, sizeof *w->ranges) ||
+	    !make_room(&w->order, w->order_count, &w->order_room, sizeof *w->order))
 		return false;
-	memmove(w->ranges + at + 1, w->ranges + at, (w->range_count - at) * sizeof *w->ranges);
-	w->ranges[at] = range;
-	w->range_count++;
+	memmove(w->order + at + 1, w->order + at, (w->order_count - at) * sizeof *w->order);
+	w->order[at] = (uint32_t)w->range_count;
+	w->order_count++;
+	w->ranges[w->range_count++] = new;
 	return true;
 }
 
 /* Undoes a return of memory: the range is there again. What is there already stays as it is. */
-static bool add_range(struct rewind *w, struct dump_segment range)
+static bool add_range(struct rewind *w, struct dump_segment new)
 {
-	uint64_t from = range.address, end = range.address + range.size;
+	uint64_t from = new.address, end = new.address + new.size;
 	for (size_t i = range_at(w, from); from < end; i++) {
-		bool last = i == w->range_count || w->ranges[i].address >= end;
-		uint64_t to = last ? end : w->ranges[i].address;
+		bool last = i == w->order_count || range(w, i)->address >= end;
+		uint64_t to = last ? end : range(w, i)->address;
 		if (to > from) {
-			range.address = from;
-			range.size = to - from;
-			if (!insert_range(w, i++, range))
+			new.address = from;
+			new.size = to - from;
+			if (!insert_range(w, i++, new))
 				return false;
 		}
 		if (last)
 			return true;
-		from = w->ranges[i].address + w->ranges[i].size;
+		from = range_end(w, i);
 	}
 	return true;
 }
@@ -80,26 +94,26 @@ static bool add_range(struct rewind *w, struct dump_segment range)
 static bool remove_range(struct rewind *w, uint64_t from, uint64_t end)
 {
 	size_t i = range_at(w, from);
-	if (i < w->range_count && w->ranges[i].address < from && w->ranges[i].address + w->ranges[i].size > end) {
-		struct dump_segment behind = w->ranges[i];
-		behind.size = behind.address + behind.size - end;
+	if (i < w->order_count && range(w, i)->address < from && range_end(w, i) > end) {
+		struct dump_segment behind = *range(w, i);
+		behind.size = range_end(w, i) - end;
 		behind.address = end;
-		w->ranges[i].size = from - w->ranges[i].address;
+		range(w, i)->size = from - range(w, i)->address;
 		return insert_range(w, i + 1, behind);
 	}
-	if (i < w->range_count && w->ranges[i].address < from) {
-		w->ranges[i].size = from - w->ranges[i].address;
+	if (i < w->order_count && range(w, i)->address < from) {
+		range(w, i)->size = from - range(w, i)->address;
 		i++;
 	}
 	size_t keep = i;
-	for (; i < w->range_count && w->ranges[i].address + w->ranges[i].size <= end; i++)
+	for (; i < w->order_count && range_end(w, i) <= end; i++)
 		;
 	if (i > keep)
-		memmove(w->ranges + keep, w->ranges + i, (w->range_count - i) * sizeof *w->ranges);
-	w->range_count -= i - keep;
-	if (keep < w->range_count && w->ranges[keep].address < end) {
-		w->ranges[keep].size -= end - w->ranges[keep].address;
-		w->ranges[keep].address = end;
+		memmove(w->order + keep, w->order + i, (w->order_count - i) * sizeof *w->order);
+	w->order_count -= i - keep;
+	if (keep < w->order_count && range(w, keep)->address < end) {
+		range(w, keep)->size -= end - range(w, keep)->address;
+		range(w, keep)->address = end;
 	}
 	return true;
 }
@@ -280,16 +294,18 @@ static bool joins(const struct dump_segment *a, const struct dump_segment *b)
 	       a->pool == b->pool;
 }
 
-static void join_ranges(struct rewind *w)
+/* The ranges in their order, in an array of their own. */
+static bool put_ranges(const struct rewind *w, struct dump_moment *m)
 {
-	size_t count = 0;
-	for (size_t i = 0; i < w->range_count; i++) {
-		if (count && joins(&w->ranges[count - 1], &w->ranges[i]))
-			w->ranges[count - 1].size += w->ranges[i].size;
+	m->segments = malloc((w->order_count + !w->order_count) * sizeof *m->segments);
+	for (size_t i = 0; i < w->order_count && m->segments; i++) {
+		struct dump_segment *last = m->segment_count ? &m->segments[m->segment_count - 1] : NULL;
+		if (last && joins(last, range(w, i)))
+			last->size += range(w, i)->size;
 		else
-			w->ranges[count++] = w->ranges[i];
+			m->segments[m->segment_count++] = *range(w, i);
 	}
-	w->range_count = count;
+	return m->segments != NULL;
 }
 
 uint64_t dump_rounded(const struct dump *d, uint64_t requested)
@@ -357,14 +373,12 @@ static bool lay_out(struct rewind *w, struct dump_moment *m)
 {
 	size_t room = 0, next = 0;
 	sort_blocks(w);
-	join_ranges(w);
-	for (size_t i = 0; i < w->range_count; i++)
-		if (!put_range(w, m, &room, &w->ranges[i], &next))
+	if (!put_ranges(w, m))
+		return false;
+	for (size_t i = 0; i < m->segment_count; i++)
+		if (!put_range(w, m, &room, &m->segments[i], &next))
 			return false;
-	m->segments = w->ranges;
-	m->segment_count = w->range_count;
 	m->complete = w->complete && next == w->block_count;
-	w->ranges = NULL;
 	return true;
 }
 
@@ -400,6 +414,7 @@ trz_status dump_moment(const struct dump *d, int device, size_t event, struct du
 	*m = (struct dump_moment){ 0 };
 	bool done = go_back(&w, event, m);
 	free(w.ranges);
+	free(w.order);
 	free(w.blocks);
 	map_free(&w.live);
 	if (done)
