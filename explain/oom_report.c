@@ -414,6 +414,8 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 	lasts_text(r, lasts);
 	if (r->kind == REMEDY_POOLS && evidence_or_zero(w->e->pool))
 		snprintf(text, room, "allocate outside of this pool, or release others%s", lasts);
+	else if (r->kind == REMEDY_JOIN && w->e->source == EVIDENCE_HEAP)
+		snprintf(text, room, "join free pieces: leave out vmm:off, or use a device with virtual memory management");
 	else if (r->kind == REMEDY_LEAK)
 		leak_remedy_text(w, text, room);
 	else if (r->kind == REMEDY_GROWTH)

@@ -43,6 +43,12 @@ static bool collect(void *user, const char *text, size_t size)
 	return true;
 }
 
+static bool append(void *user, const char *text, size_t size)
+{
+	strncat(user, text, size);
+	return true;
+}
+
 static void fails(struct rig *r, size_t size, trz_stream stream, struct expected x)
 {
 	void *p;
@@ -351,6 +357,10 @@ static void fragmented(size_t each, int count, size_t asked, struct expected x)
 	for (int i = 0; i < count; i++)
 		rig_free(&r, freed[i]);
 	fails(&r, asked, NULL, x);
+	char text[16384] = "";
+	assert_ok(trz_report(r.heap, TRZ_REPORT_FAILURE, append, text));
+	assert_non_null(strstr(text, "leave out vmm:off"));  /* it is on terrazzo already */
+	assert_null(strstr(text, "expandable_segments"));
 	end(&r);
 }
 
