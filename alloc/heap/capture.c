@@ -27,14 +27,35 @@
 #include "heap/poll.h"
 #include "heap/streams.h"
 
-/* Streams without memory of the pool take no ticket, so nothing is recorded on them: their handles may have died
- * unannounced. */
-static void take_tickets_locked(trz_heap *h, unsigned streams)
+static bool is_any_announced_locked(const trz_heap *h)
 {
 	HEAP_LOCKED(h);
-	for (unsigned i = 0; i < streams; i++)
-		atomic_load_explicit(&h->streams.list[i], memory_order_relaxed)->announced =
-		        (struct announcement){.number = h->announcements};
+	const struct pool *p = h->pools;
+	while (p && !p->announced)
+		p = p->next;
+	return p != NULL;
+}
+
+/* Begins an announcement on all streams. A stream that a pool has served since an earlier announcement, which still
+ * stands, may work on that memory until it is captured: no ticket taken now covers that. */
+static void begin_announcements_locked(trz_heap *h, struct pool *announcer, unsigned streams)
+{
+	HEAP_LOCKED(h);
+	bool another = is_any_announced_locked(h);
+	announcer->announcers++;
+	announcer->announced = ++h->announcements;
+	for (unsigned i = 0; i < streams; i++) {
+		struct announcement *a = &atomic_load_explicit(&h->streams.list[i], memory_order_relaxed)->announced;
+		bool served = another && a->sequence == NEVER_SETTLES;
+		*a = (struct announcement){.number = h->announcements, .sequence = served ? NEVER_SETTLES : 0};
+	}
+}
+
+/* Streams without memory of the pool take no ticket, so nothing is recorded on them: their handles may have died
+ * unannounced. */
+static void take_tickets_locked(trz_heap *h)
+{
+	HEAP_LOCKED(h);
 	for (const struct pool *p = h->pools; p; p = p->next)
 		for (const struct lane *l = p->announced ? p->lanes : NULL; l; l = l->pool_next)
 			if (!l->stream->announced.sequence)
@@ -48,14 +69,14 @@ bool heap_announce_capture(trz_heap *h, struct pool *p)
 		return false;
 	heap_lock(h);
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_relaxed);
-	p->announcers++;
-	p->announced = ++h->announcements;
-	take_tickets_locked(h, streams);
+	begin_announcements_locked(h, p, streams);
+	take_tickets_locked(h);
 	heap_unlock(h);
 	for (unsigned i = 0; i < streams; i++) {
 		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
 		heap_lock(h);
-		bool asked = s->announced.sequence && !heap_has_lost(s->events);
+		uint64_t sequence = s->announced.sequence;
+		bool asked = sequence && sequence != NEVER_SETTLES && !heap_has_lost(s->events);
 		heap_unlock(h);
 		if (asked)
 			heap_record_late(h, s);

@@ -79,6 +79,27 @@ static struct lane *find_lane(trz_heap *h, struct stream *s, struct pool *p, uns
 	return l;
 }
 
+static trz_status alloc_of(trz_heap *h, struct lane *l, const struct request *r, unsigned dedicated, bool captured,
+                           trz_addr *out)
+{
+	if (UNLIKELY(r->address || dedicated))
+		holders_prepare(h);
+	if (UNLIKELY(r->address)) {
+		*out = r->address;
+		return exact_alloc(h, l, r->address, r->size, captured);
+	}
+	return UNLIKELY(dedicated) ? dedicated_alloc(h, l, r->size, r->alignment, out)
+	                           : serve_alloc(h, l, r->size, r->alignment, out);
+}
+
+/* Another thread may announce a capture into the pool meanwhile. */
+static void void_announcement(trz_heap *h, const struct pool *p, struct stream *s)
+{
+	heap_lock(h);
+	heap_void_announcement_locked(h, p, s);
+	heap_unlock(h);
+}
+
 static trz_status alloc_from(trz_heap *h, struct pool *p, const struct request *r, struct stream *s, bool captured,
                              trz_addr *out)
 {
@@ -88,14 +109,10 @@ static trz_status alloc_from(trz_heap *h, struct pool *p, const struct request *
 	struct lane *l = find_lane(h, s, p, dedicated, captured);
 	if (!l)
 		return meta_exhausted();
-	if (UNLIKELY(r->address || dedicated))
-		holders_prepare(h);
-	if (UNLIKELY(r->address)) {
-		*out = r->address;
-		return exact_alloc(h, l, r->address, r->size, captured);
-	}
-	return UNLIKELY(dedicated) ? dedicated_alloc(h, l, r->size, r->alignment, out)
-	                           : serve_alloc(h, l, r->size, r->alignment, out);
+	trz_status status = alloc_of(h, l, r, dedicated, captured, out);
+	if (UNLIKELY(p != NULL) && !captured)
+		void_announcement(h, p, s);
+	return status;
 }
 
 /* Memory that a graph uses must keep its contents from launch to launch, so only private pools serve a capture: blocks

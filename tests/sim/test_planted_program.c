@@ -59,6 +59,17 @@ static void settle_unannounced(void)
 		stream_at(i)->announced = (struct announcement){.number = 1};
 }
 
+/* The bug: the announcement of a capture forgets what pools have served since an earlier one. */
+static void forget_service(void)
+{
+	static uint64_t seen;
+	bool announced = world.heap->announcements != seen;
+	seen = world.heap->announcements;
+	for (unsigned i = 0; i < streams() && announced; i++)
+		if (stream_at(i)->announced.sequence == NEVER_SETTLES)
+			stream_at(i)->announced.sequence = ticket_newest(&stream_at(i)->tickets);
+}
+
 /* The bug: all captures look like one. */
 static trz_status ask_roughly(void *self, trz_context context, trz_stream stream, trz_capture_status *status,
                               uint64_t *id)
@@ -80,6 +91,10 @@ static void test_worlds_notice_what_captures_mix_up(void **state)
 	assert_null(planted_noticed(&world, NULL, is_late_and_captures, NULL, 1));
 	planted_before_question = settle_unannounced;
 	expect("captures that are not announced", "violation", planted_ask, is_late_and_captures, NULL);
+	planted_before_question = forget_service;
+	planted_first = 190;
+	expect("announcements of several captures", "violation", planted_ask, is_late_and_captures, NULL);
+	planted_first = 1;
 	expect("captures at once", "", make_rough, is_late_and_captures, NULL);
 }
 

@@ -135,13 +135,30 @@ static const char *free_new(struct actor *a, const struct world_graph *g)
 	return NULL;
 }
 
+/* Announces captures into other pools that have had some, and takes that back: it changes nothing for the one that is
+ * announced. */
+static const char *announce_others(struct actor *a, const struct world_graph *g)
+{
+	struct world *w = a->w;
+	for (int i = 0; i < WORLD_POOLS; i++) {
+		struct world_pool *p = &a->pools[i];
+		if (p == g->pool || !p->captured || !p->ours || p->diversions || world_captures_into(a, p))
+			continue;
+		MUST(w, trz_pool_begin_capture(w->heap, p->pool, handle_of(w, a->capture.lanes[0])));
+		MUST(w, trz_pool_end(w->heap, p->pool));
+	}
+	return NULL;
+}
+
 /* Work between the announcement and the capture: on the stream's other memory, of which it frees some, and often on new
  * memory of the pool, for which that is gathered. */
 static const char *work_on(struct actor *a, struct world_graph *g, unsigned stream)
 {
 	struct world_pool *p = g->pool;
 	bool of_pool = a->haste != NO_HASTE && chance(a, 2);
-	for (uint64_t n = below(a, of_pool ? 10 : 16); n > 0; n--)
+	for (uint64_t n = below(a, of_pool ? 10 : 16); n > 0; n--) {
+		if (n % 4 == 1)
+			TRY(announce_others(a, g));
 		switch (below(a, of_pool ? 6 : 4)) {
 		case 0:
 		case 1:
@@ -157,6 +174,7 @@ static const char *work_on(struct actor *a, struct world_graph *g, unsigned stre
 			TRY(free_of(a, p, stream));
 			break;
 		}
+	}
 	return chance(a, 2) ? free_new(a, g) : NULL;
 }
 

@@ -681,6 +681,31 @@ static void test_a_block_that_grows_into_free_memory_after_the_announcement(void
 	scene_close(&c);
 }
 
+/* The announcement of a capture into another pool does not change that: the stream's work on what it got is younger. */
+static void test_an_announcement_for_another_pool_does_not_settle_the_stream(void **state)
+{
+	(void)state;
+	struct scene c;
+	trz_pool *other;
+	scene_open(&c);
+	assert_ok(trz_pool_create(c.r.heap, &other));
+	assert_ok(trz_pool_begin_capture(c.r.heap, c.pool, c.stream));
+	void *p = scene_alloc(&c, MIB(20));
+	assert_ok(trz_pool_begin_capture(c.r.heap, other, c.launcher));
+	rig_sync(&c.r);
+	scene_block(&c);
+	scene_use(&c, p, MIB(20));
+	rig_free(&c.r, p);
+	assert_ok(sim_capture_begin(c.r.s, c.r.c, c.stream, TRZ_CAPTURE_GLOBAL));
+	void *q = scene_capture(&c, MIB(20));
+	assert_ptr_not_equal(q, p);
+	rig_free(&c.r, q);
+	scene_end(&c);
+	assert_ok(trz_pool_end(c.r.heap, other));
+	assert_ok(trz_pool_release(c.r.heap, other));
+	scene_close(&c);
+}
+
 /* A slab in use when its capture ends: the program uses the slots that the capture has freed, and they do not serve the
  * next capture before that has passed. */
 static void test_slots_beside_what_a_graph_keeps(void **state)
@@ -841,6 +866,7 @@ int main(void)
 		cmocka_unit_test(test_tiles_gathered_after_the_announcement_are_not_for_the_capture),
 		cmocka_unit_test(test_a_block_that_grows_after_the_announcement_leaves_nothing_for_the_capture),
 		cmocka_unit_test(test_a_block_that_grows_into_free_memory_after_the_announcement),
+		cmocka_unit_test(test_an_announcement_for_another_pool_does_not_settle_the_stream),
 		cmocka_unit_test(test_slots_beside_what_a_graph_keeps),
 		cmocka_unit_test(test_a_block_grows_into_what_a_capture_has_left),
 		cmocka_unit_test(test_a_capture_that_begins_meanwhile),
