@@ -926,19 +926,6 @@ cuda_result cuLaunchCooperativeKernel(void *function, unsigned gx, unsigned gy, 
 	return launch(&k, stream);
 }
 
-int trz_lookalike_library_call(void *stream, const char *name, const uint64_t *words, size_t count)
-{
-	if (!look.sim)
-		return TRZ_CUDA_ERROR_NOT_INITIALIZED;
-	LOOK_NEED(!sim_called_back(look.sim), NOT_PERMITTED);
-	LOOK_NEED(look_bind(), INVALID_CONTEXT);
-	trz_context context = look_stream_context(stream);
-	__atomic_fetch_add(&look_live.library_calls, 1, __ATOMIC_RELAXED);
-	const struct sim_words arguments = {words, count, count, false};
-	look_note_work(context, stream);
-	return look_enqueued(sim_touch(look.sim, context, stream, arguments, name, look.kernel_ns));
-}
-
 /* ---- tensor maps ------------------------------------------------------------ */
 
 /* A tensor map is 128 bytes that nothing here reads, except that the check at a launch finds the address in them. */

@@ -20,13 +20,15 @@ STANDIN_HANDLE(cublasLtCreate, cublasLtDestroy)
 
 size_t cublasLtGetVersion(void)
 {
-	return 130200;
+	return STANDIN_MAJOR * (STANDIN_MAJOR > 11 ? 10000 : 1000) + STANDIN_MINOR * 100 + STANDIN_PATCH;
 }
 
 size_t cublasLtGetCudartVersion(void)
 {
-	return 13020;
+	return STANDIN_CUDA_MAJOR * 1000 + STANDIN_CUDA_MINOR * 10;
 }
+
+STANDIN_PROPERTY(cublasLtGetProperty)
 
 int cublasLtMatmulDescCreate(void **made, int compute, int scale)
 {

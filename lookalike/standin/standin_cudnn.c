@@ -19,17 +19,7 @@ STANDIN_DESCRIPTOR(cudnnCreateDropoutDescriptor, cudnnDestroyDropoutDescriptor)
 STANDIN_DESCRIPTOR(cudnnCreateCTCLossDescriptor, cudnnDestroyCTCLossDescriptor)
 STANDIN_DESCRIPTOR(cudnnCreateSpatialTransformerDescriptor, cudnnDestroySpatialTransformerDescriptor)
 
-int cudnnSetStream(void *handle, void *stream)
-{
-	standin_set_stream(handle, stream);
-	return 0;
-}
-
-int cudnnGetStream(void *handle, void **stream)
-{
-	*stream = standin_stream(handle);
-	return 0;
-}
+STANDIN_STREAM(cudnnSetStream, cudnnGetStream)
 
 size_t cudnnGetVersion(void)
 {
@@ -41,12 +31,7 @@ size_t cudnnGetCudartVersion(void)
 	return STANDIN_CUDA_MAJOR * 1000 + STANDIN_CUDA_MINOR * 10;
 }
 
-int cudnnGetProperty(int which, int *value)
-{
-	static const int numbers[] = { STANDIN_MAJOR, STANDIN_MINOR, STANDIN_PATCH };
-	*value = which >= 0 && which < 3 ? numbers[which] : 0;
-	return 0;
-}
+STANDIN_PROPERTY(cudnnGetProperty)
 
 const char *cudnnGetErrorString(int status)
 {

@@ -18,7 +18,6 @@ enum attribute_type {
 	TYPE_HANDLE = 0, TYPE_BOOLEAN = 2, TYPE_INT64 = 3, TYPE_DOUBLE = 5, TYPE_POINTER = 6, TYPE_DESCRIPTOR = 15,
 	TYPE_CHAR = 24, TYPE_FRACTION = 26
 };
-enum { STATUS_BAD_PARAM = 2000 };
 
 struct attribute {
 	int name;
@@ -61,10 +60,10 @@ static struct attribute *find(const struct descriptor *d, int name)
 
 int cudnnBackendCreateDescriptor(int type, void **made)
 {
-	struct descriptor *d = standin_descriptor(sizeof *d);
-	d->type = type;
-	*made = d;
-	return 0;
+	int failed = standin_make_descriptor(made, sizeof(struct descriptor));
+	if (!failed)
+		((struct descriptor *)*made)->type = type;
+	return failed;
 }
 
 int cudnnBackendDestroyDescriptor(void *descriptor)
@@ -89,7 +88,7 @@ int cudnnBackendSetAttribute(void *descriptor, int name, int type, int64_t count
 {
 	struct descriptor *d = descriptor;
 	if (!d || count < 0 || (count > 0 && !values))
-		return STATUS_BAD_PARAM;
+		return STANDIN_INVALID_VALUE;
 	struct attribute *a = find(d, name);
 	if (!a) {
 		a = standin_descriptor(sizeof *a);
@@ -126,6 +125,8 @@ static int found_out(int name, int type, int64_t wanted, int64_t *count, void *v
 int cudnnBackendGetAttribute(void *descriptor, int name, int type, int64_t wanted, int64_t *count, void *values)
 {
 	int64_t ignored;
+	if (!descriptor)
+		return STANDIN_INVALID_VALUE;
 	if (!count)
 		count = &ignored;
 	if (found_out(name, type, wanted, count, values))
@@ -151,5 +152,5 @@ int cudnnBackendExecute(void *handle, void *plan, void *variants)
 	(void)plan;
 	const struct attribute *a = variants ? find(variants, VARIANT_PACK_DATA_POINTERS) : NULL;
 	int64_t count = a && a->type == TYPE_POINTER ? a->count : 0;
-	return standin_work("cudnnBackendExecute", standin_stream(handle), count ? a->values : NULL, (size_t)count);
+	return standin_handle_work("cudnnBackendExecute", handle, count ? a->values : NULL, (size_t)count);
 }

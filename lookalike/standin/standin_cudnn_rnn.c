@@ -13,7 +13,7 @@
 /* Numbers from the library's binary interface. */
 enum cell { RELU, TANH, LSTM, GRU };
 enum bias { NO_BIAS, INPUT_BIAS, BOTH_BIASES, STATE_BIAS };
-enum { SKIP_INPUT = 1, TRAINING = 1, BAD_PARAM = 2000, TENSOR_DIMS = 8 };
+enum { SKIP_INPUT = 1, TRAINING = 1, TENSOR_DIMS = 8 };
 
 struct tensor {
 	int type;
@@ -61,7 +61,7 @@ static size_t size_of(int type)
 int cudnnSetTensorNdDescriptor(struct tensor *t, int type, int dims, const int *sizes, const int *strides)
 {
 	if (dims < 0 || dims > TENSOR_DIMS)
-		return BAD_PARAM;
+		return STANDIN_INVALID_VALUE;
 	*t = (struct tensor){ .type = type, .dims = dims };
 	memcpy(t->sizes, sizes, (size_t)dims * sizeof *sizes);
 	memcpy(t->strides, strides, (size_t)dims * sizeof *strides);
@@ -84,7 +84,7 @@ int cudnnSetRNNDescriptor_v8(struct layers *l, int algorithm, int cell, int bias
 {
 	(void)algorithm, (void)precision, (void)math, (void)dropout, (void)flags;
 	if (cell < RELU || cell > GRU || input < 1 || state < 1 || projected < 0 || count < 1)
-		return BAD_PARAM;
+		return STANDIN_INVALID_VALUE;
 	*l = (struct layers){
 		.cell = cell, .bias = bias, .directions = bidirectional ? 2 : 1, .skips_input = input_mode == SKIP_INPUT,
 		.type = type, .input = (size_t)input, .state = (size_t)state,
@@ -98,7 +98,7 @@ int cudnnSetRNNDataDescriptor(struct sequence *s, int type, int layout, int step
 {
 	(void)type, (void)layout, (void)lengths, (void)padding;
 	if (steps < 1 || batch < 1 || elements < 1)
-		return BAD_PARAM;
+		return STANDIN_INVALID_VALUE;
 	*s = (struct sequence){ .steps = (size_t)steps, .batch = (size_t)batch };
 	return 0;
 }
@@ -196,7 +196,7 @@ int cudnnGetRNNWeightParams(void *handle, const struct layers *l, int pseudo, si
 	size_t needed;
 	cudnnGetRNNWeightSpaceSize(handle, l, &needed);
 	if (bytes < needed || pseudo < 0 || (size_t)pseudo >= pseudo_layers(l) || id < 0 || (size_t)id > 2 * gates(l))
-		return BAD_PARAM;
+		return STANDIN_INVALID_VALUE;
 	tell_part(l, matrix(l, (size_t)pseudo, (size_t)id), weights, matrix_told, matrix_address);
 	tell_part(l, bias(l, (size_t)pseudo, (size_t)id), weights, bias_told, bias_address);
 	return 0;
@@ -226,7 +226,7 @@ int cudnnGetRNNTempSpaceSizes(void *handle, const struct layers *l, int mode, co
 
 #define WORK(...) \
 	const uint64_t words[] = { __VA_ARGS__ }; \
-	return standin_work(__func__, standin_stream(handle), words, sizeof words / sizeof words[0])
+	return standin_handle_work(__func__, handle, words, sizeof words / sizeof words[0])
 #define AT(pointer) (uintptr_t)(pointer)
 
 int cudnnRNNForward(void *handle, void *l, int mode, void *lengths, void *x_desc, void *x, void *y_desc, void *y,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuSOLVER: handles. sizes.txt has the sizes of workspaces. The status that a factorisation leaves on the device reads
- * as 0, success.
+ * cuSOLVER: handles. functions.txt has the sizes of workspaces. The status that a factorisation leaves on the device
+ * reads as 0, success.
  */
 #include <stdlib.h>
 
@@ -16,13 +16,7 @@ STANDIN_DESCRIPTOR(cusolverDnCreateParams, cusolverDnDestroyParams)
 STANDIN_DESCRIPTOR(cusolverDnCreateGesvdjInfo, cusolverDnDestroyGesvdjInfo)
 STANDIN_DESCRIPTOR(cusolverDnCreateSyevjInfo, cusolverDnDestroySyevjInfo)
 
-int cusolverDnSetStream(void *handle, void *stream)
-{
-	standin_set_stream(handle, stream);
-	return 0;
-}
-
-int cusolverSpSetStream(void *handle, void *stream)
-{
-	return cusolverDnSetStream(handle, stream);
-}
+STANDIN_STREAM(cusolverDnSetStream, cusolverDnGetStream)
+STANDIN_STREAM(cusolverSpSetStream, cusolverSpGetStream)
+STANDIN_VERSION(cusolverGetVersion)
+STANDIN_PROPERTY(cusolverGetProperty)

@@ -25,11 +25,7 @@ int cusparseCreateCoo(void **made)
 	return cusparseCreateCsr(made);
 }
 
-int cusparseSetStream(void *handle, void *stream)
-{
-	standin_set_stream(handle, stream);
-	return 0;
-}
+STANDIN_STREAM(cusparseSetStream, cusparseGetStream)
 
 const char *cusparseGetErrorString(int status)
 {

@@ -16,6 +16,18 @@
  * addresses among `words`. Returns a driver's result. `name` is not copied. */
 STANDIN_DRIVER int trz_lookalike_library_call(void *stream, const char *name, const uint64_t *words, size_t count);
 
+/* Initialises the driver, and gives a thread without a context the first device's, as the runtime does. Returns a
+ * driver's result. */
+STANDIN_DRIVER int trz_lookalike_bind(void);
+
+/* Whether what a context takes of a device counts, and so what a library's context does: not where the user has said
+ * how much memory programs have. */
+STANDIN_DRIVER bool trz_lookalike_counts_contexts(void);
+
+/* Waits for a stream whose work has a result for the host, which was not computed and is 0: `bytes` of it. Returns a
+ * driver's result. */
+STANDIN_DRIVER int trz_lookalike_library_result(void *stream, size_t bytes);
+
 /* The same for a collective among ranks (standin_meeting.h). */
 STANDIN_DRIVER int trz_lookalike_meet(void *stream, const struct standin_meeting *meeting);
 STANDIN_DRIVER bool trz_lookalike_is_captured(void *stream);

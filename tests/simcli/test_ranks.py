@@ -433,9 +433,11 @@ class Ranks(unittest.TestCase):
         source, cls.program = Path(cls.folder.name) / "ranks.c", Path(cls.folder.name) / "ranks"
         source.write_text(PROGRAM)
         bodies = [STANDIN / "standin.c", STANDIN / "standin_nccl.c", *sorted(STANDIN.glob("nccl_*.c"))]
-        subprocess.run([*CC, "-std=gnu11", "-O1", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-DSTANDIN_MAJOR=2",
-                        "-DSTANDIN_MINOR=30", "-DSTANDIN_PATCH=0", f"-I{STANDIN}", "-o", cls.program, source, *bodies,
-                        LIBRARIES / "libcuda.so.1", "-lpthread", "-lm", "-Wl,-z,nodelete"], check=True)
+        numbers = dict(MAJOR=2, MINOR=30, PATCH=0, NOT_INITIALIZED=4, INVALID_VALUE=4, EXECUTION_FAILED=1)
+        subprocess.run([*CC, "-std=gnu11", "-O1", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror",
+                        *(f"-DSTANDIN_{name}={value}" for name, value in numbers.items()), f"-I{STANDIN}",
+                        "-o", cls.program, source, *bodies, LIBRARIES / "libcuda.so.1", "-lpthread", "-lm",
+                        "-Wl,-z,nodelete"], check=True)
 
     @classmethod
     def tearDownClass(cls):

@@ -176,6 +176,171 @@ assert taken() == 0 and runtime.cudaDeviceSynchronize() == 0
 """
         subprocess.run([sys.executable, "-c", code], check=True)
 
+    def run_program(self, library, code, **environment):
+        """Runs a Python program that has `library` and `runtime`; returns its standard error."""
+        head = f"""
+import ctypes
+from ctypes import byref, c_double, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
+runtime, library = ctypes.CDLL({str(library.with_name("libcudart.so.12"))!r}), ctypes.CDLL({str(library)!r})
+free, total = c_size_t(), c_size_t()
+def taken():
+    before = free.value
+    assert runtime.cudaMemGetInfo(byref(free), byref(total)) == 0
+    return before - free.value
+def is_(result, expected):
+    assert result == expected, (result, expected)
+"""
+        done = subprocess.run([sys.executable, "-c", head + code], env=dict(os.environ, **environment),
+                              stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stderr
+
+    def test_cublas_contexts_take_memory(self):
+        """As much as cuBLAS allocates for its workspace, or the program's environment says; none where the user has
+        said how much programs have."""
+        library = self.opened("libcublas.so.12", "cublasCreate_v2", "cublasDestroy_v2")
+        code = """
+handles = [c_void_p() for _ in range(300)]
+assert runtime.cudaFree(None) == 0
+taken()
+for handle in handles:
+    is_(library.cublasCreate_v2(byref(handle)), 0)
+is_(taken(), {0} * 300)
+for handle in handles:
+    is_(library.cublasDestroy_v2(handle), 0)
+is_(taken(), -{0} * 300)
+is_(library.cublasDestroy_v2(handles[0]), 1)
+is_(library.cublasDestroy_v2(None), 1)
+is_(library.cublasCreate_v2(None), 7)
+"""
+        for device, config, kib in (("h100", None, 32768), ("l4", None, 10240), ("l4", ":4096:8", 32768),
+                                    ("h100", ":2048:2:16:8", 6144), ("h100", ":0:0", 0)):
+            with self.subTest(device=device, config=config):
+                more = {"CUBLAS_WORKSPACE_CONFIG": config} if config else {}
+                self.run_program(library, code.format(kib << 10), TERRAZZO_SIM_DEVICE=device, **more)
+        self.run_program(library, code.format(0), TERRAZZO_SIM_MEMORY="1GiB")
+        self.run_program(library, "is_(library.cublasCreate_v2(byref(c_void_p())), 3)", TERRAZZO_SIM_MEMORY="32MiB",
+                         TERRAZZO_SIM_OVERHEAD="2MiB")
+
+    def test_cublas_handles_keep_their_modes(self):
+        names = ["cublasCreate_v2", "cublasDestroy_v2", "cublasSgemm_v2", "cublasSetWorkspace_v2",
+                 "cublasGetVersion_v2", "cublasGetProperty", "cublasGetStatusName", "cublasSetVector",
+                 "cublasGetMatrix", "cublasSgemm_v2_64"]
+        names += [f"cublas{verb}{mode}" for verb in ("Get", "Set")
+                  for mode in ("PointerMode_v2", "AtomicsMode", "MathMode", "SmCountTarget")]
+        self.run_program(self.opened("libcublas.so.12", *names), """
+handle, value, one, a = c_void_p(), c_int(-1), c_float(1), c_void_p()
+is_(library.cublasCreate_v2(byref(handle)), 0)
+assert runtime.cudaMalloc(byref(a), c_size_t(1 << 20)) == 0
+for mode, to in (("PointerMode_v2", 1), ("AtomicsMode", 1), ("MathMode", 3), ("SmCountTarget", 20)):
+    set_, get = getattr(library, "cublasSet" + mode), getattr(library, "cublasGet" + mode)
+    is_((get(handle, byref(value)), value.value), (0, 0))
+    is_((set_(handle, to), get(handle, byref(value)), value.value), (0, 0, to))
+    is_((set_(handle, -1), set_(None, to), get(None, byref(value)), get(handle, None)), (7, 1, 1, 7))
+is_(library.cublasSetPointerMode_v2(handle, 2), 7)
+is_((library.cublasGetVersion_v2(handle, byref(value)), value.value), (0, 120901))
+is_((library.cublasGetProperty(0, byref(value)), value.value), (0, 12))
+library.cublasGetStatusName.restype = ctypes.c_char_p
+is_(library.cublasGetStatusName(7), b"CUBLAS_STATUS_INVALID_VALUE")
+is_(library.cublasSetWorkspace_v2(handle, a, c_size_t(1 << 20)), 0)
+is_(library.cublasSetWorkspace_v2(handle, c_void_p(a.value + 8), c_size_t(1 << 19)), 7)
+def multiply(handle, m, function=library.cublasSgemm_v2, number=c_int):
+    n = number(8)
+    return function(handle, 0, 0, number(m), n, n, byref(one), a, n, a, n, byref(one), a, n)
+is_((multiply(handle, 8), multiply(handle, -8), multiply(None, 8)), (0, 7, 1))
+is_(multiply(handle, -1 << 40, library.cublasSgemm_v2_64, c_int64), 7)
+is_((library.cublasSetVector(-1, 4, a, 1, a, 1), library.cublasGetMatrix(1, 1, 4, a, 0, a, 1)), (7, 7))
+is_((library.cublasDestroy_v2(handle), multiply(handle, 8)), (0, 1))
+""")
+
+    def test_cublas_results_on_the_host_are_waited_for(self):
+        """In the pointer mode of the device a result is work's; in the host's mode the call waits, and the result is 0,
+        or the first index."""
+        names = ["cublasCreate_v2", "cublasSetStream_v2", "cublasSetPointerMode_v2", "cublasSdot_v2", "cublasDznrm2_v2",
+                 "cublasIsamax_v2", "cublasIsamax_v2_64", "cublasDotEx", "cublasSasum_v2"]
+        code = """
+handle, stream, a, host = c_void_p(), c_void_p(), c_void_p(), c_void_p()
+assert runtime.cudaStreamCreateWithFlags(byref(stream), 1) == 0
+assert runtime.cudaMalloc(byref(a), c_size_t(1 << 20)) == 0 and runtime.cudaMallocHost(byref(host), c_size_t(64)) == 0
+is_((library.cublasCreate_v2(byref(handle)), library.cublasSetStream_v2(handle, stream)), (0, 0))
+x, double, index, long, half = c_float(7), c_double(7), c_int(7), c_int64(-1), (ctypes.c_uint16 * 2)(7, 8)
+is_((library.cublasSdot_v2(handle, 9, a, 1, a, 1, byref(x)), x.value), (0, 0))
+is_((library.cublasDznrm2_v2(handle, 9, a, 1, byref(double)), double.value), (0, 0))
+is_((library.cublasIsamax_v2(handle, 9, a, 1, byref(index)), index.value), (0, 1))
+is_((library.cublasIsamax_v2_64(handle, c_int64(9), a, c_int64(1), byref(long)), long.value), (0, 1))
+is_((library.cublasDotEx(handle, 9, a, 2, 1, a, 2, 1, half, 2, 0), list(half)), (0, [0, 8]))
+is_(library.cublasSasum_v2(handle, 9, a, 1, None), 7)
+assert runtime.cudaMemsetAsync(a, 0x11, c_size_t(64), stream) == 0
+assert runtime.cudaMemcpyAsync(host, a, c_size_t(64), 2, stream) == 0
+is_(library.cublasSasum_v2(handle, 9, a, 1, byref(x)), 0)
+is_(ctypes.string_at(host, 64), b"\x11" * 64)
+is_(library.cublasSetPointerMode_v2(handle, 1), 0)
+assert runtime.cudaStreamBeginCapture(stream, 2) == 0
+is_(library.cublasSasum_v2(handle, 9, a, 1, a), 0)
+graph = c_void_p()
+assert runtime.cudaStreamEndCapture(stream, byref(graph)) == 0
+"""
+        for work in ("now", "late"):
+            with self.subTest(work), tempfile.TemporaryDirectory() as report:
+                text = self.run_program(self.opened("libcublas.so.12", *names), code, TERRAZZO_SIM_WORK=work,
+                                        TERRAZZO_SIM_REPORT=report)
+                self.assertEqual(text.count("gives 0"), 1, text)
+
+    def test_cufft_refuses_what_cufft_refuses(self):
+        """The first call of the process may be cuFFT's, and so may that of a thread."""
+        library = self.opened("libcufft.so.11", "cufftPlan1d", "cufftCreate", "cufftMakePlan1d", "cufftExecC2C",
+                              "cufftXtExec", "cufftSetAutoAllocation", "cufftGetSize1d", "cufftGetVersion",
+                              "cufftMakePlanMany64")
+        self.run_program(library, """
+import threading
+plan, other, size, a, done = c_int(), c_int(), c_size_t(), c_void_p(), []
+C2C = 0x29
+is_(library.cufftPlan1d(byref(plan), 1024, C2C, 1), 0)
+thread = threading.Thread(target=lambda: done.append(library.cufftPlan1d(byref(c_int()), 1024, C2C, 1)))
+thread.start()
+thread.join()
+is_(done, [0])
+assert runtime.cudaMalloc(byref(a), c_size_t(1 << 20)) == 0
+is_((library.cufftExecC2C(plan, a, a, 1), library.cufftExecC2C(plan, a, a, 7), library.cufftXtExec(plan, a, a, 0)),
+    (0, 4, 0))
+is_((library.cufftExecC2C(plan, None, a, 1), library.cufftExecC2C(plan, a, None, 1)), (4, 4))
+is_(library.cufftMakePlan1d(plan, 1024, C2C, 1, byref(size)), 1)
+is_((library.cufftCreate(None), library.cufftCreate(byref(other)), library.cufftExecC2C(other, a, a, 1)), (4, 0, 1))
+is_((library.cufftSetAutoAllocation(other, 0), library.cufftMakePlan1d(other, 64, 0x77, 1, byref(size))), (0, 3))
+is_((library.cufftMakePlan1d(other, 64, C2C, -1, byref(size)), library.cufftGetSize1d(99, 64, C2C, 1, byref(size))),
+    (4, 1))
+huge = (c_int64 * 3)(1 << 31, 1 << 31, 1 << 31)
+is_(library.cufftMakePlanMany64(other, 3, huge, None, c_int64(1), c_int64(0), None, c_int64(1), c_int64(0), C2C,
+                                c_int64(1), byref(size)), 2)
+is_((library.cufftMakePlan1d(other, 64, C2C, 1, byref(size)), library.cufftExecC2C(other, a, a, 1)), (0, 13))
+is_((library.cufftGetVersion(byref(size)), size.value), (0, 11401))
+""")
+
+    def test_curand_refuses_what_curand_refuses(self):
+        names = [f"curand{name}" for name in ("CreateGenerator", "DestroyGenerator", "GenerateNormal", "GetVersion",
+                                              "GenerateUniform", "Generate", "GenerateLongLong", "GeneratePoisson",
+                                              "SetQuasiRandomGeneratorDimensions", "SetPseudoRandomGeneratorSeed")]
+        self.run_program(self.opened("libcurand.so.10", *names), """
+generator, quasi, a, value = c_void_p(), c_void_p(), c_void_p(), c_int()
+assert runtime.cudaMalloc(byref(a), c_size_t(1 << 20)) == 0
+def count(n):
+    return c_size_t(n)
+zero, one = c_float(0), c_float(1)
+is_((library.curandCreateGenerator(byref(generator), 7), library.curandCreateGenerator(None, 100)), (103, 104))
+is_((library.curandCreateGenerator(byref(generator), 100), library.curandCreateGenerator(byref(quasi), 201)), (0, 0))
+is_([library.curandGenerateNormal(generator, a, count(n), zero, one) for n in (6, 7)], [0, 105])
+is_((library.curandGenerate(generator, a, count(7)), library.curandGenerateLongLong(generator, a, count(7))), (0, 103))
+is_((library.curandSetPseudoRandomGeneratorSeed(generator, c_uint64(1)),
+     library.curandSetPseudoRandomGeneratorSeed(quasi, c_uint64(1))), (0, 103))
+is_([library.curandSetQuasiRandomGeneratorDimensions(quasi, n) for n in (0, 20001, 3)], [104, 104, 0])
+is_(library.curandSetQuasiRandomGeneratorDimensions(generator, 3), 103)
+is_([library.curandGenerateNormal(quasi, a, count(n), zero, one) for n in (6, 9, 10)], [0, 0, 105])
+is_([library.curandGeneratePoisson(generator, a, count(5), c_double(x)) for x in (2, -1)], [0, 104])
+is_((library.curandGetVersion(byref(value)), value.value), (0, 10400))
+is_((library.curandDestroyGenerator(generator), library.curandDestroyGenerator(generator)), (0, 101))
+is_([library.curandGenerateUniform(of, a, count(4)) for of in (generator, None)], [101, 101])
+""")
+
     def test_cusparselt_tells_how_large_a_compressed_matrix_is(self):
         """Half of the elements, and two bits for each that is kept; products find an algorithm and no workspace."""
         cusparselt = ctypes.CDLL(str(self.opened("libcusparseLt.so.0", "cusparseLtStructuredDescriptorInit",

@@ -29,27 +29,31 @@ class Failure(Exception):
     """A message for the user."""
 
 
-# Stem of the library -> prefix of its functions, status for "not supported", body files.
-Family = collections.namedtuple("Family", "prefix refusal bodies")
+# Of a library: the prefix of its functions, body files, and its statuses: of a function that is not supported, of a
+# handle that is none, of a wrong argument, and of work that fails.
+Family = collections.namedtuple("Family", "prefix bodies refusal uninitialized invalid failed", defaults=(1, 1, 1, 1))
 FAMILIES = {
-    "libcublasLt": Family("cublasLt", 15, ["standin_cublaslt.c"]),
-    "libcublas": Family("cublas", 15, ["standin_cublas.c"]),
-    "libcudnn": Family("cudnn", 3000, ["standin_cudnn.c", "standin_cudnn_graph.c", "standin_cudnn_rnn.c"]),
-    "libcufft": Family("cufft", 16, ["standin_cufft.c"]),
-    "libcusparseLt": Family("cusparseLt", 10, ["standin_cusparselt.c"]),
-    "libcusparse": Family("cusparse", 10, ["standin_cusparse.c"]),
-    "libcusolver": Family("cusolver", 9, ["standin_cusolver.c"]),
-    "libcusolverMg": Family("cusolverMg", 9, []),
-    "libcurand": Family("curand", 999, ["standin_curand.c"]),
-    "libnccl": Family("nccl", 5, ["standin_nccl.c", "nccl_hall.c", "nccl_comm.c", "nccl_call.c", "nccl_meet.c",
-                                  "nccl_reduce.c", "nccl_wait.c"]),
-    "libnvshmem_host": Family("nvshmem", 5, []),
-    "libcupti": Family("cupti", 27, ["standin_cupti.c"]),
-    "libnvrtc": Family("nvrtc", 11, ["standin_nvrtc.c"]),
-    "libnvJitLink": Family("nvJitLink", 6, []),
-    "libcufile": Family("cuFile", 5003, []),
-    "libnvToolsExt": Family("nvtx", 1, []),
+    "libcublasLt": Family("cublasLt", ["standin_cublaslt.c"], 15, 1, 7, 13),
+    "libcublas": Family("cublas", ["standin_cublas.c"], 15, 1, 7, 13),
+    "libcudnn": Family("cudnn", ["standin_cudnn.c", "standin_cudnn_graph.c", "standin_cudnn_rnn.c"],
+                       3000, 1001, 2000, 5000),
+    "libcufft": Family("cufft", ["standin_cufft.c"], 16, 1, 4, 6),
+    "libcusparseLt": Family("cusparseLt", ["standin_cusparselt.c"], 10, 1, 3, 6),
+    "libcusparse": Family("cusparse", ["standin_cusparse.c"], 10, 1, 3, 6),
+    "libcusolver": Family("cusolver", ["standin_cusolver.c"], 9, 1, 3, 6),
+    "libcusolverMg": Family("cusolverMg", [], 9, 1, 3, 6),
+    "libcurand": Family("curand", ["standin_curand.c"], 999, 101, 104, 201),
+    "libnccl": Family("nccl", ["standin_nccl.c", "nccl_hall.c", "nccl_comm.c", "nccl_call.c", "nccl_meet.c",
+                               "nccl_reduce.c", "nccl_wait.c"], 5, 4, 4, 1),
+    "libnvshmem_host": Family("nvshmem", [], 5),
+    "libcupti": Family("cupti", ["standin_cupti.c"], 27),
+    "libnvrtc": Family("nvrtc", ["standin_nvrtc.c"], 11, 4, 3, 11),
+    "libnvJitLink": Family("nvJitLink", [], 6),
+    "libcufile": Family("cuFile", [], 5003),
+    "libnvToolsExt": Family("nvtx", [], 1),
 }
+# Before version 9, cuDNN's statuses were these.
+OLDER = {("libcudnn", 8): FAMILIES["libcudnn"]._replace(refusal=9, uninitialized=1, invalid=3, failed=8)}
 LOOKALIKES = ("libcuda.so", "libcudart.so", "libnvidia-ml.so")
 
 # Functions whose results a stand-in cannot know, or must not pretend to know. All others it can count and forget.
@@ -66,7 +70,10 @@ REFUSED = [
 SETS_UP = re.compile(r"cupti|nvrtc|nvtx|"
                      r"\w*?(Set[A-Z]|[dD]estroy|Init|[rR]egister|Restore|Group|Plan|Check|Finalize)")
 # Programs refuse a library that is older than the one that they were built with.
-NEWEST = {("libcudnn", 9): (9, 28, 0)}
+NEWEST = {("libcudnn", 9): (9, 28, 0), ("libcublas", 12): (12, 9, 1), ("libcublas", 13): (13, 2, 0),
+          ("libcublasLt", 12): (12, 9, 1), ("libcublasLt", 13): (13, 2, 0), ("libcufft", 11): (11, 4, 1),
+          ("libcufft", 12): (12, 1, 0), ("libcurand", 10): (10, 4, 0), ("libcusparse", 12): (12, 7, 2),
+          ("libcusolver", 11): (11, 7, 5), ("libcusolver", 12): (12, 1, 0)}
 # What an extension of PyTorch needs.
 EXTENDS = re.compile(r"lib(torch|c10|cu|nv|nccl)")
 # The names that a file looks up while it runs: words between zeros, as C keeps them.
@@ -86,6 +93,11 @@ class Library:
     @property
     def stem(self):
         return self.soname.split(".so")[0]
+
+    @property
+    def family(self):
+        major = re.search(r"\.so\.(\d+)", self.soname)
+        return OLDER.get((self.stem, int(major.group(1)) if major else 0), FAMILIES[self.stem])
 
     def names(self):
         return sorted(set().union(*self.versions.values()) - self.objects) if self.versions else []
@@ -220,21 +232,49 @@ def read_rows(path):
     return rows
 
 
-def address(argument, *sizes):
+def number(name, argument):
+    """The C text of an argument that is an int, or in the functions of 64 bits a long one."""
+    return f"({'int64_t' if name.endswith('_64') else 'int'})(intptr_t)a{argument}"
+
+
+def address(name, argument, *sizes):
     """The C text of an argument's address; 0 where one of the sizes is 0."""
-    return " && ".join(f"(int)(intptr_t)a{size}" for size in sizes) + f" ? (uintptr_t)a{argument} : 0" \
+    return " && ".join(number(name, size) for size in sizes) + f" ? (uintptr_t)a{argument} : 0" \
         if sizes else f"(uintptr_t)a{argument}"
 
 
+def size_function(name, arguments, kind, value):
+    stores = " ".join(f"*({kind} *)a{i} = {value};" for i, in arguments)
+    return f"{stores} return 0;"
+
+
+def work_function(name, arguments):
+    """Sizes are not negative."""
+    addresses = ", ".join(address(name, *argument) for argument in arguments)
+    sizes = sorted({size for _, *sizes in arguments for size in sizes})
+    wrong = " || ".join(f"{number(name, size)} < 0" for size in sizes)
+    check = f"if (standin_is_handle(a0) && ({wrong})) return STANDIN_INVALID_VALUE; " if sizes else ""
+    return check + f"const uint64_t words[] = {{ {addresses} }}; "
+
+
+def result_function(name, arguments, kind, value):
+    (last,) = arguments[-1]
+    size = f"-1L - (int)(intptr_t)a{kind[1:]}" if kind.startswith("a") else kind
+    size = "sizeof(int64_t)" if kind == "int" and name.endswith("_64") else "sizeof(int)" if kind == "int" else size
+    return (work_function(name, arguments) +
+            f'return standin_result("{name}", a0, words, {len(arguments)}, a{last}, {size}, {value});')
+
+
 def listed_function(name, row):
-    kind, _, arguments, kind_of_size, value = row
-    words = ", ".join(f"void *a{i}" for i in range(max(max(argument) for argument in arguments) + 1))
-    if kind == "size":
-        stores = " ".join(f"*({kind_of_size} *)a{i} = {value};" for i, in arguments)
-        return f"int {name}({words}) {{ {stores} return 0; }}"
-    addresses = ", ".join(address(*argument) for argument in arguments)
-    return (f"int {name}({words}) {{ const uint64_t words[] = {{ {addresses} }}; "
-            f'return standin_work("{name}", standin_stream(a0), words, {len(arguments)}); }}')
+    kind, _, arguments, *rest = row
+    most = max(max(argument) for argument in arguments)
+    if kind == "result" and rest[0].startswith("a"):
+        most = max(most, int(rest[0][1:]))
+    words = ", ".join(f"void *a{i}" for i in range(most + 1))
+    body = {"size": size_function, "result": result_function}.get(kind)
+    text = body(name, arguments, *rest) if body else \
+        work_function(name, arguments) + f'return standin_handle_work("{name}", a0, words, {len(arguments)});'
+    return f"int {name}({words}) {{ {text} }}"
 
 
 def function(name, family, rows):
@@ -295,10 +335,13 @@ class Compiler:
         if done.returncode:
             raise Failure(f"{self.cc} failed:\n{done.stderr}")
 
-    def compile(self, source, stem):
-        cuda, own = self.versions[""], self.versions.get(stem, self.versions[""])
-        target = self.folder / f"{stem}-{source.stem}.o"
-        numbers = dict(zip(("MAJOR", "MINOR", "PATCH"), own), CUDA_MAJOR=cuda[0], CUDA_MINOR=cuda[1])
+    def compile(self, source, library):
+        cuda, own = self.versions[""], self.versions.get(library.stem, self.versions[""])
+        target = self.folder / f"{library.stem}-{source.stem}.o"
+        family = library.family
+        numbers = dict(zip(("MAJOR", "MINOR", "PATCH"), own), CUDA_MAJOR=cuda[0], CUDA_MINOR=cuda[1],
+                       NOT_INITIALIZED=family.uninitialized, INVALID_VALUE=family.invalid,
+                       EXECUTION_FAILED=family.failed)
         self.run("-std=gnu11", "-O1", "-fPIC", "-w", "-D_GNU_SOURCE", f"-I{self.sources}", "-c", source, "-o", target,
                  *(f"-DSTANDIN_{name}={value}" for name, value in numbers.items()))
         return target
@@ -317,23 +360,24 @@ class Compiler:
 def bodies_for(library):
     """Those of its family, and of families that its names show it to stand for, too: PyTorch 1.13 finds cublasLt's
     functions by way of libcublas."""
-    family, names = FAMILIES[library.stem], library.names()
-    more = [other for other in FAMILIES.values() if other is not family and other.prefix.startswith(family.prefix) and
+    family, names = library.family, library.names()
+    more = [other for other in FAMILIES.values()
+            if other.prefix != family.prefix and other.prefix.startswith(family.prefix) and
             any(name.startswith(other.prefix) for name in names)]
     return [body for each in (family, *more) for body in each.bodies]
 
 
 def make_library(library, compiler, rows, driver, target):
     """Makes one stand-in; returns the number of its functions."""
-    family = FAMILIES[library.stem]
-    objects = [compiler.compile(compiler.sources / name, library.stem) for name in ("standin.c", *bodies_for(library))]
+    family = library.family
+    objects = [compiler.compile(compiler.sources / name, library) for name in ("standin.c", *bodies_for(library))]
     bodies = set().union(*map(defined_functions, objects))
     generated = compiler.folder / f"{library.stem}.c"
     lines = ['#include "standin.h"']
     lines += [function(name, family, rows) for name in library.names() if name not in bodies]
     lines += [f"char {name}[64];" for name in sorted(library.objects)]
     generated.write_text("\n".join(lines) + "\n")
-    objects.append(compiler.compile(generated, library.stem))
+    objects.append(compiler.compile(generated, library))
     compiler.link(library, objects, driver, target / library.soname)
     return len(library.names())
 
