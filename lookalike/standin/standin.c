@@ -160,6 +160,33 @@ int standin_get_mode(const void *handle, int which, int *value)
 	return 0;
 }
 
+/* Bytes of CUDA's data types, by number. */
+static size_t type_bytes(int type)
+{
+	static const unsigned char bytes[] = { 4, 8, 2, 1, 8, 16, 4, 2, 1, 2, 4, 8, 4, 8, 2, 4 };
+	return type >= 0 && (size_t)type < sizeof bytes ? bytes[type] : 0;
+}
+
+int standin_result(const char *name, const void *handle, const uint64_t *words, size_t count, void *to, long bytes,
+                   int value)
+{
+	int on_device = 0, failed = standin_get_mode(handle, STANDIN_POINTER_MODE, &on_device);
+	if (!failed && !to)
+		failed = STANDIN_INVALID_VALUE;
+	if (failed || on_device)
+		return failed ? failed : standin_handle_work(name, handle, words, count);
+	failed = standin_handle_work(name, handle, words, count - 1);
+	size_t size = bytes < 0 ? type_bytes((int)-bytes - 1) : (size_t)bytes;
+	if (!failed && trz_lookalike_library_result &&
+	    trz_lookalike_library_result(standin_stream(handle), size) != 0)
+		failed = STANDIN_EXECUTION_FAILED;
+	if (failed || !size)
+		return failed;
+	memset(to, value < 0 ? 0xff : 0, size);
+	*(unsigned char *)to = (unsigned char)value;
+	return 0;
+}
+
 int standin_make_handle(void **handle)
 {
 	if (!handle)

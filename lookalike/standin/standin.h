@@ -38,7 +38,7 @@ void standin_drop(void *handle);
 void standin_set_stream(void *handle, void *stream);
 void *standin_stream(const void *handle);
 uint64_t *standin_memory(void *handle);
-enum { STANDIN_MODES = 4 };
+enum { STANDIN_POINTER_MODE, STANDIN_MODES = 4 };
 int standin_set_mode(void *handle, int which, int value);
 int standin_get_mode(const void *handle, int which, int *value);
 
@@ -54,11 +54,21 @@ int standin_give_stream(void *handle, void *stream);
 	int set(void *handle, void *stream) { return standin_give_stream(handle, stream); } \
 	int get(void *handle, void **stream) { return standin_tell_stream(handle, stream); }
 
-/* Of cuBLAS: the same as standin_handle_work, for work that has a result; `to`, the last of the words, is on the device
- * or, after a wait, on the host, where its `bytes` become 0 but for the first, `value`. If `bytes` is negative, it is
- * -1 - a data type of CUDA's. */
+/* Define a library's functions that set and tell a mode, from 0 to `most`. */
+#define STANDIN_MODE(set, get, which, most) \
+	int set(void *handle, int value) \
+	{ \
+		if (standin_is_handle(handle) && (value < 0 || value > most)) \
+			return STANDIN_INVALID_VALUE; \
+		return standin_set_mode(handle, which, value); \
+	} \
+	int get(const void *handle, int *value) { return standin_get_mode(handle, which, value); }
+
+/* As standin_handle_work, for work that has a result; `to`, the last of the words, is on the device or, by the handle's
+ * pointer mode, on the host: then the call waits, and the result is a small number, `value`, of so many bytes. If
+ * `bytes` is negative, it is -1 - a data type of CUDA's. */
 int standin_result(const char *name, const void *handle, const uint64_t *words, size_t count, void *to, long bytes,
-                   unsigned char value);
+                   int value);
 
 /* Define a library's functions that tell its version, as a number and by parts. */
 int standin_tell_version(int *version);

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuBLAS: its handle with its modes, its copies, and results for the host. The functions for products are generated.
+ * cuBLAS: its handle with its modes, and its copies. The functions for products are generated.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "standin.h"
 #include "standin_driver.h"
 
-enum { ALLOC_FAILED = 3, INTERNAL_ERROR = 14 };
-enum { POINTER_MODE, ATOMICS_MODE, MATH_MODE, SM_COUNT };
+enum { ALLOC_FAILED = 3 };
+enum { ATOMICS_MODE = STANDIN_POINTER_MODE + 1, MATH_MODE, SM_COUNT };
 
 int cuMemAlloc_v2(uint64_t *, size_t);
 int cuMemFree_v2(uint64_t);
@@ -80,20 +79,10 @@ int cublasDestroy_v2(void *handle)
 STANDIN_STREAM(cublasSetStream_v2, cublasGetStream_v2)
 STANDIN_HANDLE(cublasXtCreate, cublasXtDestroy)
 
-/* A mode that takes the values from 0 to `most`. */
-#define MODE(set, get, which, most) \
-	int set(void *handle, int value) \
-	{ \
-		if (standin_is_handle(handle) && (value < 0 || value > most)) \
-			return STANDIN_INVALID_VALUE; \
-		return standin_set_mode(handle, which, value); \
-	} \
-	int get(const void *handle, int *value) { return standin_get_mode(handle, which, value); }
-
-MODE(cublasSetPointerMode_v2, cublasGetPointerMode_v2, POINTER_MODE, 1)
-MODE(cublasSetAtomicsMode, cublasGetAtomicsMode, ATOMICS_MODE, 1)
-MODE(cublasSetMathMode, cublasGetMathMode, MATH_MODE, INT32_MAX)
-MODE(cublasSetSmCountTarget, cublasGetSmCountTarget, SM_COUNT, INT32_MAX)
+STANDIN_MODE(cublasSetPointerMode_v2, cublasGetPointerMode_v2, STANDIN_POINTER_MODE, 1)
+STANDIN_MODE(cublasSetAtomicsMode, cublasGetAtomicsMode, ATOMICS_MODE, 1)
+STANDIN_MODE(cublasSetMathMode, cublasGetMathMode, MATH_MODE, INT32_MAX)
+STANDIN_MODE(cublasSetSmCountTarget, cublasGetSmCountTarget, SM_COUNT, INT32_MAX)
 
 /* The program's own workspace. */
 int cublasSetWorkspace_v2(void *handle, const void *workspace, size_t bytes)
@@ -136,35 +125,6 @@ const char *cublasGetStatusName(int status)
 const char *cublasGetStatusString(int status)
 {
 	return status ? cublasGetStatusName(status) : "success";
-}
-
-/* ---- results for the host -------------------------------------------------------------------------- */
-
-/* Bytes of CUDA's data types, by number. */
-static size_t type_bytes(int type)
-{
-	static const unsigned char bytes[] = { 4, 8, 2, 1, 8, 16, 4, 2, 1, 2, 4, 8, 4, 8, 2, 4 };
-	return type >= 0 && (size_t)type < sizeof bytes ? bytes[type] : 0;
-}
-
-int standin_result(const char *name, const void *handle, const uint64_t *words, size_t count, void *to, long bytes,
-                   unsigned char value)
-{
-	int on_device = 0, failed = standin_get_mode(handle, POINTER_MODE, &on_device);
-	if (!failed && !to)
-		failed = STANDIN_INVALID_VALUE;
-	if (failed || on_device)
-		return failed ? failed : standin_handle_work(name, handle, words, count);
-	failed = standin_handle_work(name, handle, words, count - 1);
-	size_t size = bytes < 0 ? type_bytes((int)-bytes - 1) : (size_t)bytes;
-	if (!failed && trz_lookalike_library_result &&
-	    trz_lookalike_library_result(standin_stream(handle), size) != 0)
-		failed = INTERNAL_ERROR;
-	if (failed || !size)
-		return failed;
-	memset(to, 0, size);
-	memcpy(to, &value, 1);
-	return 0;
 }
 
 /* ---- copies between host and device ------------------------------------------------------------ */

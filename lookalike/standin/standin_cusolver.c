@@ -16,6 +16,8 @@ STANDIN_DESCRIPTOR(cusolverDnCreateParams, cusolverDnDestroyParams)
 STANDIN_DESCRIPTOR(cusolverDnCreateGesvdjInfo, cusolverDnDestroyGesvdjInfo)
 STANDIN_DESCRIPTOR(cusolverDnCreateSyevjInfo, cusolverDnDestroySyevjInfo)
 
+STANDIN_DESCRIPTOR(cusolverDnIRSParamsCreate, cusolverDnIRSParamsDestroy)
+STANDIN_DESCRIPTOR(cusolverDnIRSInfosCreate, cusolverDnIRSInfosDestroy)
 STANDIN_STREAM(cusolverDnSetStream, cusolverDnGetStream)
 STANDIN_STREAM(cusolverSpSetStream, cusolverSpGetStream)
 STANDIN_VERSION(cusolverGetVersion)

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the stand-ins' generator, on a folder of handmade libraries like PyTorch's."""
 import ctypes
+import fnmatch
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -341,6 +343,81 @@ is_((library.curandDestroyGenerator(generator), library.curandDestroyGenerator(g
 is_([library.curandGenerateUniform(of, a, count(4)) for of in (generator, None)], [101, 101])
 """)
 
+    def test_cusolver_sizes_of_the_64_bit_interface(self):
+        """They come later in the list of arguments than those of the interface for one type."""
+        self.run_program(self.opened("libcusolver.so.11", "cusolverDnXgetrf_bufferSize", "cusolverDnXgesvd_bufferSize",
+                                     "cusolverDnXsyevdx_bufferSize", "cusolverDnZgetrf_bufferSize",
+                                     "cusolverDnXsyevjGetSweeps", "cusolverGetVersion"), """
+device, host, elements, size = c_size_t(1), c_size_t(1), c_int(1), 2 << 20
+for function, before in (("Xgetrf", 8), ("Xgesvd", 18), ("Xsyevdx", 17)):
+    device.value = host.value = 1
+    is_(getattr(library, f"cusolverDn{function}_bufferSize")(*[1] * before, byref(device), byref(host)), 0)
+    is_((device.value, host.value), (size, size))
+is_((library.cusolverDnZgetrf_bufferSize(*[1] * 5, byref(elements)), elements.value), (0, 1 << 18))
+is_((library.cusolverDnXsyevjGetSweeps(1, 1, byref(elements)), elements.value), (0, 0))
+is_((library.cusolverGetVersion(byref(elements)), elements.value), (0, 11705))
+""")
+
+    def test_cusparse_objects_say_what_work_uses(self):
+        names = [f"cusparse{name}" for name in (
+            "Create", "SetStream", "CreateCsr", "CreateSpVec", "CreateConstDnVec", "CreateBlockedEll", "SpMatGetSize",
+            "CsrGet", "SpMatSetValues", "SpMatGetValues", "DnVecGet", "DestroySpMat", "SpMV", "SpMV_bufferSize", "SpVV",
+            "SetPointerMode", "GetPointerMode", "CreateMatDescr", "SetMatType", "GetMatType", "Xcsrilu02_zeroPivot",
+            "Snnz", "SpMatSetAttribute", "SpMatGetAttribute", "GetErrorName", "GetVersion")]
+        code = """
+import sys
+handle, stream, other, a = c_void_p(), c_void_p(), c_void_p(), c_void_p()
+assert runtime.cudaStreamCreateWithFlags(byref(stream), 1) == 0
+assert runtime.cudaStreamCreateWithFlags(byref(other), 1) == 0
+assert runtime.cudaMalloc(byref(a), c_size_t(8 << 20)) == 0
+def at(mib):
+    return c_void_p(a.value + (mib << 20))
+is_((library.cusparseCreate(byref(handle)), library.cusparseSetStream(handle, stream)), (0, 0))
+matrix, vector, sparse, ell, traits, x = [c_void_p() for _ in range(6)]
+n, m, k, value = c_int64(0), c_int64(0), c_int64(0), c_int(7)
+is_(library.cusparseCreateCsr(byref(matrix), c_int64(-1), c_int64(1), c_int64(1), a, a, a, 2, 2, 0, 0), 3)
+is_(library.cusparseCreateCsr(byref(matrix), c_int64(10), c_int64(20), c_int64(30), at(0), at(1), at(2), 2, 3, 1, 0), 0)
+is_((library.cusparseSpMatGetSize(matrix, byref(n), byref(m), byref(k)), n.value, m.value, k.value), (0, 10, 20, 30))
+is_((library.cusparseSpMatSetValues(matrix, at(3)), library.cusparseSpMatGetValues(matrix, byref(x)), x.value),
+    (0, 0, at(3).value))
+parts, types = [c_void_p() for _ in range(3)], [c_int() for _ in range(4)]
+is_(library.cusparseCsrGet(matrix, byref(n), byref(m), byref(k), *map(byref, parts), *map(byref, types)), 0)
+is_(([part.value or 0 for part in parts], [type.value for type in types]),
+    ([at(i).value for i in (0, 1, 3)], [2, 3, 1, 0]))
+is_((library.cusparseCreateConstDnVec(byref(vector), c_int64(20), at(4), 1),
+     library.cusparseDnVecGet(vector, byref(n), byref(x), byref(value)), n.value, x.value, value.value),
+    (0, 0, 20, at(4).value, 1))
+is_(library.cusparseCreateSpVec(byref(sparse), c_int64(20), c_int64(5), at(5), at(6), 2, 0, 0), 0)
+is_(library.cusparseCreateBlockedEll(byref(ell), c_int64(8), c_int64(8), c_int64(2), c_int64(4), a, a, 2, 0, 0), 0)
+value.value = 1
+is_(library.cusparseSpMatSetAttribute(matrix, 0, byref(value), c_size_t(4)), 0)
+is_((library.cusparseSpMatGetAttribute(matrix, 0, byref(value), c_size_t(4)), value.value), (0, 1))
+is_((library.cusparseCreateMatDescr(byref(traits)), library.cusparseSetMatType(traits, 3),
+     library.cusparseSetMatType(traits, 4), library.cusparseGetMatType(traits)), (0, 0, 3, 3))
+result, size = c_float(7), c_size_t()
+is_((library.cusparseSpVV(handle, 0, sparse, vector, byref(result), 0, None), result.value), (0, 0))
+is_((library.cusparseXcsrilu02_zeroPivot(handle, 1, byref(value)), value.value), (0, -1))
+is_((library.cusparseSnnz(handle, 0, 2, 2, traits, a, 2, a, byref(value)), value.value), (0, 0))
+is_((library.cusparseSetPointerMode(handle, 1), library.cusparseGetPointerMode(handle, byref(value)), value.value),
+    (0, 0, 1))
+is_((library.cusparseGetVersion(handle, byref(value)), value.value), (0, 12702))
+library.cusparseGetErrorName.restype = ctypes.c_char_p
+is_(library.cusparseGetErrorName(9), b"CUSPARSE_STATUS_ZERO_PIVOT")
+one = byref(c_float(1))
+is_((library.cusparseSpMV_bufferSize(handle, 0, one, matrix, vector, one, vector, 0, 0, byref(size)), size.value),
+    (0, 1 << 20))
+is_(library.cusparseSpMV(handle, 0, one, matrix, vector, one, vector, 0, 0, at(7)), 0)
+assert runtime.cudaMemsetAsync(at(int(sys.argv[1])), 1, c_size_t(64), other) == 0
+assert runtime.cudaStreamSynchronize(other) == 0 and runtime.cudaDeviceSynchronize() == 0
+is_(library.cusparseDestroySpMat(matrix), 0)
+"""
+        library = self.opened("libcusparse.so.12", *names)
+        late = dict(TERRAZZO_SIM_WORK="blocked", TERRAZZO_SIM_SCHEDULE="lifo", TERRAZZO_SIM_VIOLATIONS="count")
+        self.assertNotIn("race", self.run_program(library, code.replace("int(sys.argv[1])", "6"), **late))
+        for part in (0, 1, 3, 4, 7):
+            with self.subTest(part):
+                self.assertIn("race", self.run_program(library, code.replace("int(sys.argv[1])", str(part)), **late))
+
     def test_cusparselt_tells_how_large_a_compressed_matrix_is(self):
         """Half of the elements, and two bits for each that is kept; products find an algorithm and no workspace."""
         cusparselt = ctypes.CDLL(str(self.opened("libcusparseLt.so.0", "cusparseLtStructuredDescriptorInit",
@@ -498,6 +575,34 @@ assert done == [True, 0, context()], done
 
     def test_a_second_time_changes_nothing(self):
         self.assertEqual(standins.make(self.torch, LIBRARIES, SOURCES, cc=CC), (self.where, self.made))
+
+
+def prototypes(header):
+    """(name, parameters) of each function, without floats that are passed by value."""
+    text = re.sub(r"/\*.*?\*/", "", re.sub(r"//.*", "", header.read_text()), flags=re.S)
+    for name, parameters in re.findall(r"\b(cu(?:sparse|solver)\w+)\s*\(([^;{()]*?)\)[^;{]*;", text):
+        each = [" ".join(parameter.split()) for parameter in parameters.split(",")]
+        yield name, [one for one in each if not re.match(r"(float|double|cuComplex|cuDoubleComplex)( \w+)?$", one)]
+
+
+class Rows(unittest.TestCase):
+    HEADERS = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"
+
+    @unittest.skipUnless((HEADERS / "cusolverDn.h").exists(), "no headers of cuSOLVER")
+    def test_sizes_lie_where_the_headers_say(self):
+        rows, seen = standins.read_rows(SOURCES / "functions.txt"), 0
+        for header in ("cusparse.h", "cusolverDn.h"):
+            for name, parameters in prototypes(self.HEADERS / header):
+                row = next((row for row in rows if fnmatch.fnmatchcase(name, row[1])), None)
+                if not re.search("(?i)buffersize", name) or not row:
+                    continue
+                places = [[i] for i, one in enumerate(parameters) if re.match(r"(size_t|int) ?\* ?\w*(size|work)\w*$",
+                                                                             one, re.I)]
+                with self.subTest(name):
+                    self.assertEqual(row[2], places, parameters)
+                    self.assertEqual(row[3], parameters[places[0][0]].replace("*", " ").split()[0])
+                seen += 1
+        self.assertGreater(seen, 200)
 
 
 class Refusals(unittest.TestCase):

@@ -39,7 +39,7 @@ FAMILIES = {
                        3000, 1001, 2000, 5000),
     "libcufft": Family("cufft", ["standin_cufft.c"], 16, 1, 4, 6),
     "libcusparseLt": Family("cusparseLt", ["standin_cusparselt.c"], 10, 1, 3, 6),
-    "libcusparse": Family("cusparse", ["standin_cusparse.c"], 10, 1, 3, 6),
+    "libcusparse": Family("cusparse", ["standin_cusparse.c", "standin_cusparse_objects.c"], 10, 1, 3, 6),
     "libcusolver": Family("cusolver", ["standin_cusolver.c"], 9, 1, 3, 6),
     "libcusolverMg": Family("cusolverMg", [], 9, 1, 3, 6),
     "libcurand": Family("curand", ["standin_curand.c"], 999, 101, 104, 201),
@@ -353,7 +353,7 @@ class Compiler:
         part = target.with_name(target.name + ".part")
         # Never unloaded, since the environment and the look-alike driver point to strings of a stand-in.
         self.run("-shared", "-o", part, *objects, f"-Wl,-soname,{library.soname}", "-Wl,-rpath,$ORIGIN",
-                 "-Wl,-z,now,-z,nodelete", *more, driver, "-lpthread", "-lm")
+                 "-Wl,-z,now,-z,nodelete", *more, "-Wl,--no-as-needed", driver, "-Wl,--as-needed", "-lpthread", "-lm")
         part.replace(target)
 
 
