@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bits.h"
+
 /* CUjitInputType, CUjit_option */
 enum { INPUT_CUBIN, INPUT_PTX, INPUT_FATBINARY, INPUT_OBJECT, INPUT_LIBRARY, INPUT_NVVM };
 enum { OPTION_WALL_TIME = 2, OPTION_INFO_LOG = 3, OPTION_INFO_SIZE = 4, OPTION_ERROR_LOG = 5, OPTION_ERROR_SIZE = 6 };
@@ -22,17 +24,30 @@ struct link {
 	void **values;
 };
 
-/* Reports empty logs and a time of 0. */
-static void answer_options(unsigned count, const int *options, void **values)
+/* What is left of a log's room, beside the log in the order of the options. */
+static size_t room_of(int size_option, unsigned count, const int *options, void **values)
 {
+	for (unsigned i = 0; i < count; i++)
+		if (options[i] == size_option)
+			return (size_t)values[i];
+	return 0;
+}
+
+void look_answer_jit(const char *error, unsigned count, const int *options, void **values)
+{
+	size_t room = options && values ? room_of(OPTION_ERROR_SIZE, count, options, values) : 0, written = 0;
 	for (unsigned i = 0; options && values && i < count; i++) {
 		bool log = options[i] == OPTION_INFO_LOG || options[i] == OPTION_ERROR_LOG;
-		bool number = options[i] == OPTION_INFO_SIZE || options[i] == OPTION_ERROR_SIZE ||
-		              options[i] == OPTION_WALL_TIME;
-		if (log && values[i])
+		if (log && values[i] && options[i] == OPTION_ERROR_LOG && room > 0)
+			written = min_u64((size_t)snprintf(values[i], room, "%s", error), room - 1);
+		else if (log && values[i] && (room_of(OPTION_INFO_SIZE, count, options, values) > 0))
 			*(char *)values[i] = '\0';
-		if (number)
+	}
+	for (unsigned i = 0; options && values && i < count; i++) {
+		if (options[i] == OPTION_INFO_SIZE || options[i] == OPTION_WALL_TIME)
 			values[i] = NULL;
+		else if (options[i] == OPTION_ERROR_SIZE)
+			values[i] = (void *)written;
 	}
 }
 
@@ -72,7 +87,7 @@ cuda_result cuLinkAddData_v2(void *state, int type, const void *data, size_t siz
 	LOOK_ENTER(cuLinkAddData_v2);
 	(void)name;
 	LOOK_NEED(state && data && size > 0 && type >= INPUT_CUBIN && type <= INPUT_NVVM, INVALID_VALUE);
-	answer_options(count, options, values);
+	look_answer_jit("", count, options, values);
 	return append(state, type, data, size);
 }
 
@@ -80,7 +95,7 @@ cuda_result cuLinkAddFile_v2(void *state, int type, const char *path, unsigned c
 {
 	LOOK_ENTER(cuLinkAddFile_v2);
 	LOOK_NEED(state && path && type >= INPUT_CUBIN && type <= INPUT_NVVM, INVALID_VALUE);
-	answer_options(count, options, values);
+	look_answer_jit("", count, options, values);
 	FILE *file = fopen(path, "rb");
 	LOOK_NEED(file, FILE_NOT_FOUND);
 	long size = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
@@ -100,7 +115,7 @@ cuda_result cuLinkComplete(void *state, void **image, size_t *size)
 	LOOK_ENTER(cuLinkComplete);
 	LOOK_NEED(l && image, INVALID_VALUE);
 	LOOK_NEED(l->image, INVALID_IMAGE);
-	answer_options(l->option_count, l->options, l->values);
+	look_answer_jit("", l->option_count, l->options, l->values);
 	*image = l->image;
 	if (size)
 		*size = l->size + 1;

@@ -126,6 +126,9 @@ void *look_per_thread(void *function);
 /* driver_module.c: where a function keeps what driver_old.c knows of it. */
 struct look_old_launch **look_function_old(void *function);
 
+/* driver_link.c: answers options of the compiler (CUjit_option): no time, an empty log, and of errors `error`. */
+void look_answer_jit(const char *error, unsigned count, const int *options, void **values);
+
 /* driver_stream.c: after each call that enqueues or queries, runs as much work as the mode says. */
 void look_progress(void);
 cuda_result look_enqueued(trz_status status);

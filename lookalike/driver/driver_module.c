@@ -29,7 +29,9 @@ struct look_variable {
 struct look_module {
 	SLIST_ENTRY(look_module) link;
 	const void *image;           /* NULL: it is no readable code */
+	size_t bytes;                /* of the image; FATBIN_UNKNOWN_SIZE: its own headers tell */
 	const void *registered_as;   /* NULL: loaded, not registered */
+	bool unloaded;               /* it lives on as long as it has functions, which graphs may name */
 	struct fatbin *fatbin, *data;  /* for functions, and for variables: may be the same; NULL: not opened yet */
 	SLIST_HEAD(, look_function) functions;
 	SLIST_HEAD(, look_variable) variables;
@@ -50,7 +52,7 @@ struct look_function {
 };
 
 static pthread_mutex_t code_lock = PTHREAD_MUTEX_INITIALIZER;
-static SLIST_HEAD(, look_module) registered;
+static SLIST_HEAD(, look_module) registered, loaded;
 static SLIST_HEAD(, look_function) all_functions;
 
 /* ---- modules ------------------------------------------------------------ */
@@ -61,19 +63,33 @@ static unsigned architecture(void)
 	return p ? p->compute_major * 10 + p->compute_minor : 0;
 }
 
-/* A module of code that the program keeps in memory. */
-static struct look_module *new_module(const void *image)
+static struct look_module *new_module(const void *image, size_t bytes)
 {
 	struct look_module *m = calloc(1, sizeof *m);
 	if (!m)
 		return NULL;
 	m->image = image;
+	m->bytes = bytes;
 	return m;
+}
+
+/* Whether it is a module, or a library, that has not been unloaded. */
+static bool is_module(const void *handle)
+{
+	const struct look_module *m;
+	bool lives = false;
+	pthread_mutex_lock(&code_lock);
+	SLIST_FOREACH(m, &loaded, link)
+		lives |= m == handle && !m->unloaded;
+	SLIST_FOREACH(m, &registered, link)
+		lives |= m == handle;
+	pthread_mutex_unlock(&code_lock);
+	return lives;
 }
 
 static struct fatbin *fatbin_of(struct look_module *m)
 {
-	if (!m->fatbin && m->image && fatbin_open(m->image, FATBIN_UNKNOWN_SIZE, architecture(), &m->fatbin) != TRZ_OK) {
+	if (!m->fatbin && m->image && fatbin_open(m->image, m->bytes, architecture(), &m->fatbin) != TRZ_OK) {
 		m->fatbin = NULL;
 		m->image = NULL;
 	}
@@ -90,7 +106,7 @@ static struct fatbin *data_of(struct look_module *m)
 	if (!m->data || fatbin_image(m->data, &image) != TRZ_OK || !image.ptx || image.variable_count == 0)
 		return m->data;
 	struct fatbin *newest;
-	if (fatbin_open(m->image, FATBIN_UNKNOWN_SIZE, 0, &newest) != TRZ_OK)
+	if (fatbin_open(m->image, m->bytes, 0, &newest) != TRZ_OK)
 		return m->data;
 	if (fatbin_load(newest) == TRZ_OK)
 		m->data = newest;
@@ -99,30 +115,62 @@ static struct fatbin *data_of(struct look_module *m)
 	return m->data;
 }
 
-/* Reads the image now: the program may free it when the call returns. */
-cuda_result cuModuleLoadData(void **module, const void *image)
+static void free_module(struct look_module *m)
 {
-	LOOK_ENTER(cuModuleLoadData);
-	struct look_module *m = new_module(image);
+	if (m->data != m->fatbin)
+		fatbin_close(m->data);
+	fatbin_close(m->fatbin);
+	free(m);
+}
+
+/* Reads the image now: the program may free it when the call returns. */
+static cuda_result load(void **module, const void *image, size_t bytes)
+{
+	struct look_module *m = new_module(image, bytes);
 	LOOK_NEED(m, OUT_OF_MEMORY);
-	if (!fatbin_of(m)) {
-		free(m);
-		return TRZ_CUDA_ERROR_INVALID_IMAGE;
-	}
-	if (fatbin_load(m->fatbin) == TRZ_ERROR_BAD_INPUT) {
-		fatbin_close(m->fatbin);
-		free(m);
-		return TRZ_CUDA_ERROR_INVALID_IMAGE;
+	if (!fatbin_of(m) || fatbin_load(m->fatbin) == TRZ_ERROR_BAD_INPUT) {
+		bool ptx = m->fatbin && fatbin_is_ptx(m->fatbin);
+		free_module(m);
+		return ptx ? TRZ_CUDA_ERROR_INVALID_PTX : TRZ_CUDA_ERROR_INVALID_IMAGE;
 	}
 	data_of(m);
+	pthread_mutex_lock(&code_lock);
+	SLIST_INSERT_HEAD(&loaded, m, link);
+	pthread_mutex_unlock(&code_lock);
 	*module = m;
 	return TRZ_CUDA_SUCCESS;
 }
 
+static cuda_result load_file(void **module, const char *path)
+{
+	struct stat st;
+	LOOK_NEED(module && path, INVALID_VALUE);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	LOOK_NEED(fd >= 0, FILE_NOT_FOUND);
+	size_t size = fstat(fd, &st) == 0 && st.st_size > 0 ? (size_t)st.st_size : 0;
+	/* One byte more than the file: PTX ends with a NUL. */
+	char *image = size ? calloc(1, size + 1) : NULL;
+	bool whole = image && read(fd, image, size) == (ssize_t)size;
+	close(fd);
+	cuda_result result = whole ? load(module, image, size) : TRZ_CUDA_ERROR_INVALID_IMAGE;
+	free(image);
+	return result;
+}
+
+cuda_result cuModuleLoadData(void **module, const void *image)
+{
+	LOOK_ENTER(cuModuleLoadData);
+	LOOK_NEED(look_context(), INVALID_CONTEXT);
+	LOOK_NEED(module && image, INVALID_VALUE);
+	return load(module, image, FATBIN_UNKNOWN_SIZE);
+}
+
 cuda_result cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *options, void **values)
 {
-	(void)count, (void)options, (void)values;
-	return cuModuleLoadData(module, image);
+	LOOK_NEED(count == 0 || (options && values), INVALID_VALUE);
+	cuda_result result = cuModuleLoadData(module, image);
+	look_answer_jit(result == TRZ_CUDA_SUCCESS ? "" : trz_last_error(), count, options, values);
+	return result;
 }
 
 cuda_result cuModuleLoadFatBinary(void **module, const void *image)
@@ -132,35 +180,38 @@ cuda_result cuModuleLoadFatBinary(void **module, const void *image)
 
 cuda_result cuModuleLoad(void **module, const char *path)
 {
-	struct stat st;
 	LOOK_ENTER(cuModuleLoad);
-	LOOK_NEED(path, INVALID_VALUE);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	LOOK_NEED(fd >= 0, FILE_NOT_FOUND);
-	size_t size = fstat(fd, &st) == 0 && st.st_size > 0 ? (size_t)st.st_size : 0;
-	/* One byte more than the file: PTX ends with a NUL. */
-	char *image = size ? calloc(1, size + 1) : NULL;
-	bool whole = image && read(fd, image, size) == (ssize_t)size;
-	close(fd);
-	cuda_result result = whole ? cuModuleLoadData(module, image) : TRZ_CUDA_ERROR_INVALID_IMAGE;
-	free(image);
-	return result;
+	LOOK_NEED(look_context(), INVALID_CONTEXT);
+	return load_file(module, path);
 }
 
-/* Frees only the module's variables: graphs may name its functions. */
-cuda_result cuModuleUnload(void *module)
+/* Frees the module's variables, and the rest if there are no functions of it. */
+static cuda_result unload(struct look_module *m)
 {
-	struct look_module *m = module;
-	LOOK_ENTER(cuModuleUnload);
-	LOOK_NEED(m, INVALID_HANDLE);
-	while (!SLIST_EMPTY(&m->variables)) {
-		struct look_variable *v = SLIST_FIRST(&m->variables);
-		SLIST_REMOVE_HEAD(&m->variables, link);
+	LOOK_NEED(is_module(m), INVALID_HANDLE);
+	pthread_mutex_lock(&code_lock);
+	struct look_variable *variables = SLIST_FIRST(&m->variables);
+	SLIST_INIT(&m->variables);
+	m->unloaded = !m->registered_as;
+	bool whole = m->unloaded && SLIST_EMPTY(&m->functions);
+	if (whole)
+		SLIST_REMOVE(&loaded, m, look_module, link);
+	pthread_mutex_unlock(&code_lock);
+	for (struct look_variable *v = variables, *next; v; v = next) {
+		next = SLIST_NEXT(v, link);
 		cuMemFree_v2(v->address);
 		free(v->name);
 		free(v);
 	}
+	if (whole)
+		free_module(m);
 	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuModuleUnload(void *module)
+{
+	LOOK_ENTER(cuModuleUnload);
+	return unload(module);
 }
 
 /* 1 eager, 2 lazy. */
@@ -172,29 +223,41 @@ cuda_result cuModuleGetLoadingMode(int *mode)
 	return TRZ_CUDA_SUCCESS;
 }
 
+/* A library belongs to no context. */
 cuda_result cuLibraryLoadData(void **library, const void *image, int *options, void **values, unsigned count,
                               int *library_options, void **library_values, unsigned library_count)
 {
-	(void)options, (void)values, (void)count, (void)library_options, (void)library_values, (void)library_count;
-	return cuModuleLoadData(library, image);
+	LOOK_ENTER(cuLibraryLoadData);
+	(void)library_options, (void)library_values, (void)library_count;
+	LOOK_NEED(library && image && (count == 0 || (options && values)), INVALID_VALUE);
+	cuda_result result = load(library, image, FATBIN_UNKNOWN_SIZE);
+	look_answer_jit(result == TRZ_CUDA_SUCCESS ? "" : trz_last_error(), count, options, values);
+	return result;
 }
 
 cuda_result cuLibraryLoadFromFile(void **library, const char *path, int *options, void **values, unsigned count,
                                   int *library_options, void **library_values, unsigned library_count)
 {
-	(void)options, (void)values, (void)count, (void)library_options, (void)library_values, (void)library_count;
-	return cuModuleLoad(library, path);
+	LOOK_ENTER(cuLibraryLoadFromFile);
+	(void)library_options, (void)library_values, (void)library_count;
+	LOOK_NEED(count == 0 || (options && values), INVALID_VALUE);
+	cuda_result result = load_file(library, path);
+	look_answer_jit(result == TRZ_CUDA_SUCCESS ? "" : trz_last_error(), count, options, values);
+	return result;
 }
 
 cuda_result cuLibraryUnload(void *library)
 {
-	return cuModuleUnload(library);
+	LOOK_ENTER(cuLibraryUnload);
+	return unload(library);
 }
 
 cuda_result cuLibraryGetModule(void **module, void *library)
 {
 	LOOK_ENTER(cuLibraryGetModule);
-	LOOK_NEED(module && library, INVALID_VALUE);
+	LOOK_NEED(look_context(), INVALID_CONTEXT);
+	LOOK_NEED(module, INVALID_VALUE);
+	LOOK_NEED(is_module(library), INVALID_HANDLE);
 	*module = library;
 	return TRZ_CUDA_SUCCESS;
 }
@@ -213,10 +276,13 @@ static struct look_variable *find_variable(const struct look_module *m, const ch
 /* Makes a variable, in plain memory of its own, with its initial value from the code. */
 static cuda_result make_variable(struct look_module *m, const struct fatbin_variable *known, struct look_variable **out)
 {
+	enum { ATTACH_GLOBAL = 1 };
 	struct look_variable *v = calloc(1, sizeof *v);
 	char *name = strdup(known->name);
 	cuda_result result = TRZ_CUDA_ERROR_OUT_OF_MEMORY;
-	if (v && name)
+	if (v && name && known->managed)
+		result = cuMemAllocManaged(&v->address, max_u64(known->bytes, 1), ATTACH_GLOBAL);
+	else if (v && name)
 		result = cuMemAlloc_v2(&v->address, max_u64(known->bytes, 1));
 	if (result == TRZ_CUDA_SUCCESS)
 		result = known->initial ? cuMemcpyHtoD_v2(v->address, known->initial, known->bytes)
@@ -238,7 +304,8 @@ cuda_result cuModuleGetGlobal_v2(cuda_addr *address, size_t *size, void *module,
 	struct look_module *m = module;
 	const struct fatbin_variable *known = NULL;
 	LOOK_ENTER(cuModuleGetGlobal_v2);
-	LOOK_NEED(module && name, INVALID_VALUE);
+	LOOK_NEED(name, INVALID_VALUE);
+	LOOK_NEED(is_module(m), INVALID_HANDLE);
 	cuda_result result = TRZ_CUDA_SUCCESS;
 	pthread_mutex_lock(&code_lock);
 	struct look_variable *v = find_variable(m, name);
@@ -318,12 +385,14 @@ cuda_result cuModuleGetFunction(void **function, void *module, const char *name)
 	struct look_function *f;
 	const struct fatbin_kernel *kernel = NULL;
 	LOOK_ENTER(cuModuleGetFunction);
-	LOOK_NEED(function && module && name, INVALID_VALUE);
+	LOOK_NEED(function && name, INVALID_VALUE);
+	LOOK_NEED(is_module(m), INVALID_HANDLE);
 	pthread_mutex_lock(&code_lock);
 	SLIST_FOREACH(f, &m->functions, link)
 		if (strcmp(f->name, name) == 0)
 			break;
-	if (!f && fatbin_kernel(m->fatbin, name, &kernel) == TRZ_OK && (f = new_function(m, kernel->name))) {
+	if (!f && fatbin_of(m) && fatbin_kernel(m->fatbin, name, &kernel) == TRZ_OK &&
+	    (f = new_function(m, kernel->name))) {
 		f->kernel = kernel;
 		f->resolved = true;
 		SLIST_INSERT_HEAD(&m->functions, f, link);
@@ -341,7 +410,7 @@ static struct look_module *registered_module(const void *image)
 	SLIST_FOREACH(m, &registered, link)
 		if (m->registered_as == image)
 			return m;
-	m = new_module(image);
+	m = new_module(image, FATBIN_UNKNOWN_SIZE);
 	if (m) {
 		m->registered_as = image;
 		SLIST_INSERT_HEAD(&registered, m, link);
@@ -379,7 +448,8 @@ cuda_result cuModuleGetFunctionCount(unsigned *count, void *module)
 	struct look_module *m = module;
 	struct fatbin_image image;
 	LOOK_ENTER(cuModuleGetFunctionCount);
-	LOOK_NEED(count && module, INVALID_VALUE);
+	LOOK_NEED(count, INVALID_VALUE);
+	LOOK_NEED(is_module(m), INVALID_HANDLE);
 	LOOK_NEED(fatbin_of(m) && fatbin_image(m->fatbin, &image) == TRZ_OK, INVALID_IMAGE);
 	*count = (unsigned)image.kernel_count;
 	return TRZ_CUDA_SUCCESS;
@@ -396,7 +466,8 @@ cuda_result cuModuleEnumerateFunctions(void **functions, unsigned room, void *mo
 	struct look_module *m = module;
 	struct fatbin_image image;
 	LOOK_ENTER(cuModuleEnumerateFunctions);
-	LOOK_NEED(functions && module, INVALID_VALUE);
+	LOOK_NEED(functions, INVALID_VALUE);
+	LOOK_NEED(is_module(m), INVALID_HANDLE);
 	LOOK_NEED(fatbin_of(m) && fatbin_image(m->fatbin, &image) == TRZ_OK, INVALID_IMAGE);
 	cuda_result result = TRZ_CUDA_SUCCESS;
 	for (size_t i = 0; i < room && i < image.kernel_count && result == TRZ_CUDA_SUCCESS; i++)
@@ -512,6 +583,13 @@ static int code_architecture(struct look_function *f, bool compiled)
 	return (int)(known ? image.sm : architecture());
 }
 
+/* How much shared memory of `all` a block's own leaves. */
+static uint64_t dynamic_shared(struct look_function *f, uint64_t all)
+{
+	const struct fatbin_kernel *k = kernel_of(f);
+	return all - min_u64(k ? k->shared_bytes : 0, all);
+}
+
 cuda_result cuFuncGetAttribute(int *value, int attribute, void *function)
 {
 	enum { SHARED_SIZE = 1, CONSTANT_SIZE = 2, LOCAL_SIZE = 3, TYPICAL_REGISTERS = 32 };
@@ -541,7 +619,7 @@ cuda_result cuFuncGetAttribute(int *value, int attribute, void *function)
 		*value = code_architecture(f, attribute == TRZ_CU_FUNC_ATTRIBUTE_BINARY_VERSION);
 		break;
 	case TRZ_CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-		*value = f->attributes[attribute] ? f->attributes[attribute] : (int)KIB(48);
+		*value = f->attributes[attribute] ? f->attributes[attribute] : (int)dynamic_shared(f, KIB(48));
 		break;
 	default:
 		*value = f->attributes[attribute];
@@ -551,12 +629,17 @@ cuda_result cuFuncGetAttribute(int *value, int attribute, void *function)
 
 cuda_result cuFuncSetAttribute(void *function, int attribute, int value)
 {
+	enum { CARVEOUT = 9, MUST_HAVE_CLUSTER = 10 };
 	struct look_function *f = function;
 	LOOK_ENTER(cuFuncSetAttribute);
 	LOOK_NEED(f, INVALID_HANDLE);
-	LOOK_NEED(attribute >= 0 && attribute < TRZ_CU_FUNC_ATTRIBUTE_MAX, INVALID_VALUE);
+	LOOK_NEED(attribute >= TRZ_CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES && attribute != MUST_HAVE_CLUSTER &&
+	          attribute < TRZ_CU_FUNC_ATTRIBUTE_MAX, INVALID_VALUE);
+	int all = trz_lookalike_attribute(TRZ_CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+	uint64_t most = dynamic_shared(f, (uint64_t)all);
 	bool shared = attribute == TRZ_CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-	LOOK_NEED(!shared || (value >= 0 && (uint64_t)value <= look.profile->shared_bytes), INVALID_VALUE);
+	LOOK_NEED(!shared || (value >= 0 && (uint64_t)value <= most), INVALID_VALUE);
+	LOOK_NEED(attribute != CARVEOUT || (value >= -1 && value <= 100), INVALID_VALUE);
 	f->attributes[attribute] = value;
 	return TRZ_CUDA_SUCCESS;
 }
@@ -632,6 +715,13 @@ cuda_result cuOccupancyMaxPotentialBlockSize(int *grid, int *block, void *functi
 		*grid = blocks * (int)look.profile->sms;
 	}
 	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, void *function, size_t (*shared_of)(int),
+                                                      size_t shared, int limit, unsigned flags)
+{
+	LOOK_NEED(flags <= 1, INVALID_VALUE);
+	return cuOccupancyMaxPotentialBlockSize(grid, block, function, shared_of, shared, limit);
 }
 
 cuda_result cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, void *function, int blocks, int block)
@@ -818,7 +908,7 @@ static cuda_result check_launch(const struct cuda_kernel_node *k)
 	struct look_function *f = k->function;
 	const unsigned *block = k->block;
 	unsigned shared = k->shared_bytes;
-	LOOK_NEED(f, INVALID_HANDLE);
+	LOOK_NEED(f && !f->module->unloaded, INVALID_HANDLE);
 	LOOK_NEED(trz_lookalike_shape_fits(k->grid, block), INVALID_VALUE);
 	LOOK_NEED((int)(block[0] * block[1] * block[2]) <= max_threads(f), LAUNCH_OUT_OF_RESOURCES);
 	const struct fatbin_kernel *code = kernel_of(f);

@@ -264,6 +264,8 @@ typedef void cuda_function(void *);
 	  cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, 7000, (int *, void *, int, size_t, unsigned))   \
 	X(cuOccupancyMaxPotentialBlockSize, cuOccupancyMaxPotentialBlockSize, 6050,                             \
 	  (int *, int *, void *, size_t (*)(int), size_t, int))                                                 \
+	X(cuOccupancyMaxPotentialBlockSizeWithFlags, cuOccupancyMaxPotentialBlockSizeWithFlags, 7000,           \
+	  (int *, int *, void *, size_t (*)(int), size_t, int, unsigned))                                       \
 	X(cuOccupancyAvailableDynamicSMemPerBlock, cuOccupancyAvailableDynamicSMemPerBlock, 10020,              \
 	  (size_t *, void *, int, int))                                                                         \
 	X(cuOccupancyMaxActiveClusters, cuOccupancyMaxActiveClusters, 11070,                                    \

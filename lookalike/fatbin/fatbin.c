@@ -253,6 +253,11 @@ trz_status fatbin_load(struct fatbin *fatbin)
 	return trz_fail(fatbin->status, "%s", fatbin->reason ? fatbin->reason : trz_status_text(fatbin->status));
 }
 
+bool fatbin_is_ptx(const struct fatbin *fatbin)
+{
+	return fatbin->ptx;
+}
+
 trz_status fatbin_image(struct fatbin *fatbin, struct fatbin_image *image)
 {
 	*image = (struct fatbin_image){ 0 };

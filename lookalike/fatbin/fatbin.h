@@ -74,6 +74,9 @@ void fatbin_close(struct fatbin *fatbin);
  * Errors: BAD_INPUT (damaged, truncated), NOT_SUPPORTED (no cubin and no PTX inside), HOST_MEMORY. */
 trz_status fatbin_load(struct fatbin *fatbin);
 
+/* Whether the image that was read, or could not be read, is PTX. */
+bool fatbin_is_ptx(const struct fatbin *fatbin);
+
 /* Results live until fatbin_close. Errors: as fatbin_load; NOT_FOUND. */
 trz_status fatbin_image(struct fatbin *fatbin, struct fatbin_image *image);
 trz_status fatbin_kernel(struct fatbin *fatbin, const char *name, const struct fatbin_kernel **kernel);

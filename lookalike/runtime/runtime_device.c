@@ -199,8 +199,9 @@ cuda_error cudaGetDevice(int *current)
 
 cuda_error cudaSetDevice(int wanted)
 {
+	void *context = NULL;
 	RT_INIT(cudaSetDevice);
-	if (wanted == device && is_bound())
+	if (wanted == device && is_bound() && cuCtxGetCurrent(&context) == RT_SUCCESS && context == primary.context[device])
 		return RT_SUCCESS;
 	if (!is_device(wanted))
 		return rt_result(RT_INVALID_DEVICE);

@@ -510,6 +510,73 @@ must(driver.cuLinkDestroy(state))
 must(runtime.cudaDeviceSynchronize())
 """)
 
+    def test_modules_are_checked(self):
+        """As cuda.h has it: a module needs a context, a library none; what has been unloaded is no handle."""
+        succeed(self, """
+module, library, f, kernel, value = [c_void_p() for _ in range(4)] + [c_int()]
+address, size = c_uint64(), c_size_t()
+must(driver.cuCtxSetCurrent(None))
+assert driver.cuModuleLoadData(byref(module), PTX) == 201
+must(driver.cuLibraryLoadData(byref(library), PTX, None, None, 0, None, None, 0))
+must(driver.cuLibraryGetKernel(byref(kernel), library, b"touch_it"))
+assert driver.cuLibraryGetModule(byref(module), library) == 201
+must(runtime.cudaSetDevice(0))  # gives the context back
+p = malloc(4096)
+assert driver.cuModuleLoadData(None, PTX) == 1 and driver.cuModuleLoadData(byref(module), None) == 1
+assert driver.cuModuleLoad(None, b"/dev/null") == 1 and driver.cuModuleLoad(byref(module), b"/no/such/file") == 301
+assert driver.cuModuleLoadDataEx(byref(module), PTX, 1, None, None) == 1
+info, error = (ctypes.create_string_buffer(b"unset", 64) for _ in range(2))
+options = (c_int * 5)(5, 3, 4, 6, 2)
+values = (c_void_p * 5)(ctypes.addressof(error), ctypes.addressof(info), 64, 20, 7)
+must(driver.cuModuleLoadDataEx(byref(module), PTX, 5, options, values))
+assert (info.value, error.value, [v or 0 for v in values[2:]]) == (b"", b"", [0, 0, 0])
+must(driver.cuModuleUnload(module))
+values = (c_void_p * 5)(ctypes.addressof(error), ctypes.addressof(info), 64, 20, 7)
+assert driver.cuModuleLoadDataEx(byref(module), b".version 8.0\\n.entry", 5, options, values) == 218
+assert error.value == b"PTX line 2: an entr" and values[3] == 19 and error.raw[20:] == bytes(44), error.raw
+assert driver.cuModuleLoadData(byref(module), b"\\x7fELF" + bytes(64)) == 200
+VARIABLES = PTX[:-1] + b".global .attribute(.managed) .align 4 .b8 both[8];\\n.global .u32 own;\\n\\0"
+must(driver.cuModuleLoadData(byref(module), VARIABLES))
+for name, managed in ((b"both", 1), (b"own", 0)):
+    must(driver.cuModuleGetGlobal_v2(byref(address), byref(size), module, name))
+    must(driver.cuPointerGetAttribute(byref(value), 8, address))
+    assert value.value == managed, name
+must(driver.cuModuleGetFunction(byref(f), module, b"touch_it"))
+must(launch(f, p))
+must(driver.cuFuncGetAttribute(byref(value), 8, f))
+assert value.value == 48 << 10
+must(driver.cuFuncSetAttribute(f, 8, 227 << 10))
+assert [driver.cuFuncSetAttribute(f, *to) for to in ((8, 228 << 10), (4, 3), (10, 1), (9, 101), (9, -2))] == [1] * 5
+must(driver.cuFuncSetAttribute(f, 9, 100))
+must(driver.cuModuleUnload(module))
+assert (driver.cuModuleUnload(module), driver.cuModuleUnload(None), launch(f, p)) == (400, 400, 400)
+assert driver.cuModuleGetFunction(byref(f), module, b"touch_it") == 400
+assert driver.cuModuleGetGlobal_v2(byref(address), None, module, b"own") == 400
+must(driver.cuLibraryUnload(library))
+assert driver.cuLibraryUnload(library) == 400 and driver.cuLibraryGetKernel(byref(f), library, b"touch_it") == 400
+grid = c_int()
+must(driver.cuLibraryLoadData(byref(library), PTX, None, None, 0, None, None, 0))
+must(driver.cuLibraryGetKernel(byref(kernel), library, b"touch_it"))
+must(driver.cuOccupancyMaxPotentialBlockSizeWithFlags(byref(grid), byref(value), kernel, None, c_size_t(0), 0, 0))
+assert value.value == 1024 and grid.value > 0
+""")
+
+    def test_files_of_code_that_are_cut_off_are_refused(self):
+        """What their headers promise is not looked for behind their end."""
+        succeed(self, """
+import mmap, struct, tempfile
+p, module = malloc(4096), c_void_p()
+text = PTX + b" " * (mmap.PAGESIZE - len(PTX))
+entry = struct.pack("<HHIQIIIIQQQQ", 1, 0x101, 64, len(text), 0, 0, 0, 80, 0, 0, 0, 0) + text
+fatbin = struct.pack("<IHHQ", 0xba55ed50, 1, 16, len(entry)) + entry
+for length in (15, 16, 60, 80, len(fatbin) - 1, len(fatbin)):
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(fatbin[:length])
+        file.flush()
+        result = driver.cuModuleLoad(byref(module), file.name.encode())
+        assert result == (0 if length == len(fatbin) else 200), (length, result)
+""")
+
     def test_kernels_of_a_library_without_their_names(self):
         """DeepGEMM compiles code of one kernel, and takes what there is."""
         succeed(self, """
