@@ -25,6 +25,13 @@ enum {
 	NCCL_INVALID_USAGE = 5, NCCL_REMOTE_ERROR = 6
 };
 
+/* Refuses a pointer that is NULL. */
+#define NCCL_NEED(pointer) \
+	do { \
+		if (!(pointer)) \
+			return NCCL_INVALID_ARGUMENT; \
+	} while (0)
+
 /* Types, numbered as in NVIDIA's nccl.h. */
 enum {
 	NCCL_INT8, NCCL_UINT8, NCCL_INT32, NCCL_UINT32, NCCL_INT64, NCCL_UINT64, NCCL_HALF, NCCL_FLOAT, NCCL_DOUBLE,
@@ -142,6 +149,7 @@ struct comm {
 		double value;
 		const void *at;                   /* where on the device it is read when bytes move; NULL: `value` counts */
 		int type;
+		bool gone;
 	} *scales;                            /* of the operations that the program has made */
 	int scale_count;
 	uint64_t memory;                      /* bytes of the device that it has taken */
@@ -182,6 +190,7 @@ void nccl_release(struct comm *c);
 /* Waits for the ranks of the communicators that this thread has begun in a group. */
 int nccl_await_joins(void);
 /* The factor of an operation that the program has made. */
+bool nccl_is_operation(const struct comm *c, int operation);
 struct scale nccl_scale(const struct comm *c, int operation);
 uint64_t nccl_everyone(const struct comm *c);
 void nccl_fail(struct comm *c, int error, const char *text);

@@ -292,6 +292,10 @@ static int collective(int kind, const char *name, struct comm *c, struct buffers
 	int wrong = check(c, type, root);
 	if (wrong || b.count == 0)
 		return wrong;
+	if (kind <= STANDIN_REDUCE_SCATTER && !nccl_is_operation(c, operation)) {
+		nccl_fail(c, NCCL_SUCCESS, "there is no such operation");
+		return NCCL_INVALID_ARGUMENT;
+	}
 	bool is_root = root == c->rank;
 	uint64_t each = b.count * nccl_type_bytes(type);
 	if (c->ranks == 1)

@@ -218,6 +218,7 @@ static bool others_are_absent(void)
 
 static int make(void **made, int ranks, int rank, const uint64_t key[2])
 {
+	NCCL_NEED(made);
 	*made = NULL;
 	if (ranks < 1 || rank < 0 || rank >= ranks)
 		return NCCL_INVALID_ARGUMENT;
@@ -264,6 +265,7 @@ static void derive(const uint64_t from[2], uint64_t number, uint64_t to[2])
 
 int ncclGetUniqueId(struct unique_id *id)
 {
+	NCCL_NEED(id);
 	memset(id, 0, sizeof *id);
 	memcpy(id->magic, id_magic, sizeof id_magic);
 	return getrandom(id->key, sizeof id->key, 0) == sizeof id->key ? NCCL_SUCCESS : NCCL_SYSTEM_ERROR;
@@ -303,6 +305,7 @@ int ncclCommInitAll(void **comms, int devices, const int *list)
 
 int ncclCommInitRankScalable(void **comm, int ranks, int rank, int ids, struct unique_id *id, void *config)
 {
+	NCCL_NEED(id);
 	(void)config;
 	return ids < 1 ? NCCL_INVALID_ARGUMENT : make(comm, ranks, rank, id->key);
 }
@@ -363,6 +366,7 @@ static bool is_told_of_split(int *size, int *place)
 
 int ncclCommSplit(void *comm, int color, int key, void **made, void *config)
 {
+	NCCL_NEED(comm && made);
 	struct comm *c = comm;
 	uint64_t derived[2];
 	int place = 0, size = 1;
@@ -388,6 +392,7 @@ int ncclCommSplit(void *comm, int color, int key, void **made, void *config)
 
 int ncclCommShrink(void *comm, int *excluded, int count, void **made, void *config, int flags)
 {
+	NCCL_NEED(comm && made && (excluded || count == 0));
 	struct comm *c = comm;
 	uint64_t derived[2];
 	int place = c->rank, size = c->ranks;
@@ -412,6 +417,7 @@ static void derive_grown(const struct comm *c, uint64_t to[2])
 /* The id for ranks that are to join. */
 int ncclCommGetUniqueId(void *comm, struct unique_id *id)
 {
+	NCCL_NEED(comm && id);
 	memset(id, 0, sizeof *id);
 	memcpy(id->magic, id_magic, sizeof id_magic);
 	derive_grown(comm, id->key);
@@ -421,6 +427,7 @@ int ncclCommGetUniqueId(void *comm, struct unique_id *id)
 /* Existing ranks keep their numbers and pass -1; new ones pass no communicator, but the id. */
 int ncclCommGrow(void *comm, int ranks, const struct unique_id *id, int rank, void **made, void *config)
 {
+	NCCL_NEED(made);
 	struct comm *c = comm;
 	uint64_t derived[2];
 	(void)config;
@@ -461,6 +468,7 @@ static void give_memory(struct comm *c)
 /* Frees its device memory until it is resumed. */
 int ncclCommSuspend(void *comm, int flags)
 {
+	NCCL_NEED(comm);
 	struct comm *c = comm;
 	(void)flags;
 	if (c->suspended)
@@ -472,6 +480,7 @@ int ncclCommSuspend(void *comm, int flags)
 
 int ncclCommResume(void *comm)
 {
+	NCCL_NEED(comm);
 	struct comm *c = comm;
 	if (!c->suspended)
 		return nccl_refuse_use(c, "the communicator is not suspended");
@@ -488,6 +497,7 @@ int ncclCommResume(void *comm)
 
 int ncclCommMemStats(const void *comm, int what, uint64_t *value)
 {
+	NCCL_NEED(comm && value);
 	enum { CAN_SUSPEND, IS_SUSPENDED, PERSISTENT, TOTAL };
 	const struct comm *c = comm;
 	if (what < CAN_SUSPEND || what > TOTAL)
@@ -528,7 +538,7 @@ int ncclCommFinalize(void *comm)
 {
 	struct comm *c = comm;
 	struct waiting w;
-	while (c->shared && hall && is_on_streams(c)) {
+	while (c && c->shared && hall && is_on_streams(c)) {
 		uint32_t mark = __atomic_load_n(&hall->change, __ATOMIC_ACQUIRE);
 		if (trz_lookalike_progress && trz_lookalike_progress(true) > 0)
 			continue;
@@ -579,6 +589,7 @@ int ncclCommAbort(void *comm)
 /* The communicator can then still be shrunk or destroyed, but not be split. */
 int ncclCommRevoke(void *comm, int flags)
 {
+	NCCL_NEED(comm);
 	struct comm *c = comm;
 	(void)flags;
 	stop(c);
@@ -590,24 +601,28 @@ int ncclCommRevoke(void *comm, int flags)
 
 int ncclCommCount(const void *comm, int *count)
 {
+	NCCL_NEED(comm && count);
 	*count = ((const struct comm *)comm)->ranks;
 	return NCCL_SUCCESS;
 }
 
 int ncclCommUserRank(const void *comm, int *rank)
 {
+	NCCL_NEED(comm && rank);
 	*rank = ((const struct comm *)comm)->rank;
 	return NCCL_SUCCESS;
 }
 
 int ncclCommCuDevice(const void *comm, int *device)
 {
+	NCCL_NEED(comm && device);
 	*device = ((const struct comm *)comm)->device;
 	return NCCL_SUCCESS;
 }
 
 int ncclCommGetAsyncError(void *comm, int *status)
 {
+	NCCL_NEED(comm && status);
 	*status = ((const struct comm *)comm)->error;
 	return NCCL_SUCCESS;
 }
@@ -619,19 +634,27 @@ const char *ncclGetLastError(void *comm)
 
 /* ---- operations of the program's ------------------------------------------------------------ */
 
-struct scale nccl_scale(const struct comm *c, int operation)
+bool nccl_is_operation(const struct comm *c, int operation)
 {
 	int place = operation - NCCL_SCALED_SUM;
-	return place < c->scale_count ? c->scales[place] : (struct scale){ .value = 1 };
+	return operation >= 0 && (place < 0 || (place < c->scale_count && !c->scales[place].gone));
+}
+
+struct scale nccl_scale(const struct comm *c, int operation)
+{
+	return c->scales[operation - NCCL_SCALED_SUM];
 }
 
 int ncclRedOpCreatePreMulSum(int *operation, void *scalar, int type, int residence, void *comm)
 {
+	NCCL_NEED(operation && scalar && comm);
 	struct comm *c = comm;
 	bool on_host = residence == 1;
-	struct scale *scales = realloc(c->scales, (size_t)(c->scale_count + 1) * sizeof *scales);
-	if (!scales || type < 0 || type >= NCCL_TYPES)
+	if (type < 0 || type >= NCCL_TYPES)
 		return NCCL_INVALID_ARGUMENT;
+	struct scale *scales = realloc(c->scales, (size_t)(c->scale_count + 1) * sizeof *scales);
+	if (!scales)
+		return NCCL_SYSTEM_ERROR;
 	c->scales = scales;
 	scales[c->scale_count] = on_host ? (struct scale){ .value = nccl_value(type, scalar) }
 	                                 : (struct scale){ .value = 1, .at = scalar, .type = type };
@@ -641,6 +664,10 @@ int ncclRedOpCreatePreMulSum(int *operation, void *scalar, int type, int residen
 
 int ncclRedOpDestroy(int operation, void *comm)
 {
-	(void)operation, (void)comm;
+	struct comm *c = comm;
+	NCCL_NEED(c);
+	if (operation < NCCL_SCALED_SUM || !nccl_is_operation(c, operation))
+		return NCCL_INVALID_ARGUMENT;
+	c->scales[operation - NCCL_SCALED_SUM].gone = true;
 	return NCCL_SUCCESS;
 }

@@ -124,6 +124,9 @@ const char *cublasGetStatusName(int status)
 
 const char *cublasGetStatusString(int status)
 {
+	enum { NOT_SUPPORTED = 15 };
+	if (status == NOT_SUPPORTED)
+		return "not supported by terrazzo's stand-in for cuBLAS";
 	return status ? cublasGetStatusName(status) : "success";
 }
 

@@ -40,7 +40,7 @@ static const char *const statuses[][2] = {
 	{ "CUSPARSE_STATUS_INTERNAL_ERROR", "internal error" },
 	{ "CUSPARSE_STATUS_MATRIX_TYPE_NOT_SUPPORTED", "matrix type not supported" },
 	{ "CUSPARSE_STATUS_ZERO_PIVOT", "zero pivot" },
-	{ "CUSPARSE_STATUS_NOT_SUPPORTED", "operation not supported" },
+	{ "CUSPARSE_STATUS_NOT_SUPPORTED", "operation not supported by terrazzo's stand-in for cuSPARSE" },
 	{ "CUSPARSE_STATUS_INSUFFICIENT_RESOURCES", "insufficient resources" },
 };
 

@@ -12,6 +12,7 @@ WEAK int cuMemFree_v2(uint64_t address);
 
 int ncclGetVersion(int *version)
 {
+	NCCL_NEED(version);
 	*version = STANDIN_MAJOR * 10000 + STANDIN_MINOR * 100 + STANDIN_PATCH;
 	return NCCL_SUCCESS;
 }
@@ -27,6 +28,7 @@ const char *ncclGetErrorString(int status)
 /* Registration only makes transfers faster. */
 int ncclCommRegister(const void *communicator, void *buffer, size_t size, void **handle)
 {
+	NCCL_NEED(communicator && handle);
 	(void)communicator, (void)size;
 	*handle = buffer;
 	return NCCL_SUCCESS;
@@ -34,12 +36,14 @@ int ncclCommRegister(const void *communicator, void *buffer, size_t size, void *
 
 int ncclCommDeregister(const void *communicator, void *handle)
 {
+	NCCL_NEED(communicator);
 	(void)communicator, (void)handle;
 	return NCCL_SUCCESS;
 }
 
 int ncclCommWindowRegister(void *communicator, void *buffer, size_t size, void **window, int flags)
 {
+	NCCL_NEED(communicator && window);
 	(void)communicator, (void)size, (void)flags;
 	*window = buffer;
 	return NCCL_SUCCESS;
@@ -54,6 +58,7 @@ int ncclCommWindowDeregister(void *communicator, void *window)
 /* Allocates whole granules of the device, as NCCL does. */
 int ncclMemAlloc(void **memory, size_t size)
 {
+	NCCL_NEED(memory);
 	const size_t granule = 2 << 20;
 	uint64_t address = 0;
 	int result = cuMemAlloc_v2 ? cuMemAlloc_v2(&address, (size + granule - 1) / granule * granule) : -1;

@@ -418,6 +418,35 @@ is_(library.cusparseDestroySpMat(matrix), 0)
             with self.subTest(part):
                 self.assertIn("race", self.run_program(library, code.replace("int(sys.argv[1])", str(part)), **late))
 
+    def test_nccl_refuses_what_nccl_refuses(self):
+        names = """GetUniqueId GetVersion CommInitRank CommCount CommUserRank CommCuDevice CommGetAsyncError AllReduce
+            GroupEnd RedOpCreatePreMulSum RedOpDestroy MemAlloc MemFree CommSplit CommFinalize CommDestroy CommAbort
+            CommRegister"""
+        self.run_program(self.opened("libnccl.so.2", *(f"nccl{name}" for name in names.split())), """
+class Id(ctypes.Structure):
+    _fields_ = [("x", ctypes.c_char * 128)]
+comm, id, value, a, op, two = c_void_p(), Id(), c_int(), c_void_p(), c_int(), c_float(2)
+assert runtime.cudaMalloc(byref(a), c_size_t(1 << 20)) == 0
+def reduce(op, comm, type=7, of=a):
+    return library.ncclAllReduce(of, a, c_size_t(10), type, op, comm, None)
+is_((library.ncclGetUniqueId(None), library.ncclGetVersion(None), library.ncclCommInitRank(None, 1, id, 0)), (4, 4, 4))
+is_((library.ncclCommInitRank(byref(comm), 0, id, 0), library.ncclCommInitRank(byref(comm), 1, id, 0)), (4, 0))
+for name in ("Count", "UserRank", "CuDevice", "GetAsyncError"):
+    ask = getattr(library, "ncclComm" + name)
+    is_((ask(comm, byref(value)), ask(comm, None), ask(None, byref(value))), (0, 4, 4))
+is_((reduce(0, comm), reduce(4, comm), reduce(5, comm), reduce(-1, comm), reduce(0, None), reduce(0, comm, 99)),
+    (0, 0, 4, 4, 4, 4))
+create, destroy = library.ncclRedOpCreatePreMulSum, library.ncclRedOpDestroy
+is_((create(byref(op), byref(two), 99, 1, comm), create(None, byref(two), 7, 1, comm)), (4, 4))
+is_((create(byref(op), byref(two), 7, 1, comm), reduce(op, comm), destroy(op, comm), reduce(op, comm)), (0, 0, 0, 4))
+is_((destroy(op, comm), destroy(0, comm), destroy(op, None)), (4, 4, 4))
+is_((library.ncclMemAlloc(None, c_size_t(1)), library.ncclMemFree(None), library.ncclGroupEnd()), (4, 0, 5))
+is_(library.ncclCommSplit(None, 0, 0, byref(a), None), 4)
+is_(library.ncclCommRegister(None, a, c_size_t(1), byref(a)), 4)
+is_([end(None) for end in (library.ncclCommFinalize, library.ncclCommDestroy, library.ncclCommAbort)], [0, 0, 0])
+is_(library.ncclCommDestroy(comm), 0)
+""")
+
     def test_cusparselt_tells_how_large_a_compressed_matrix_is(self):
         """Half of the elements, and two bits for each that is kept; products find an algorithm and no workspace."""
         cusparselt = ctypes.CDLL(str(self.opened("libcusparseLt.so.0", "cusparseLtStructuredDescriptorInit",
