@@ -255,6 +255,17 @@ is_((library.cublasSetVector(-1, 4, a, 1, a, 1), library.cublasGetMatrix(1, 1, 4
 is_((library.cublasDestroy_v2(handle), multiply(handle, 8)), (0, 1))
 """)
 
+    def test_cublas_grouped_products_are_work(self):
+        text = self.run_program(self.opened("libcublas.so.12", "cublasCreate_v2", "cublasDestroy_v2", "cublasAlloc",
+                                            "cublasGemmGroupedBatchedEx"), """
+handle = c_void_p()
+is_(library.cublasCreate_v2(byref(handle)), 0)
+is_((library.cublasGemmGroupedBatchedEx(handle), library.cublasDestroy_v2(handle)), (0, 0))
+is_(library.cublasGemmGroupedBatchedEx(handle), 1)
+is_(library.cublasAlloc(1, 4, byref(handle)), 15)
+""")
+        self.assertIn("cublasAlloc is not simulated", text)
+
     def test_cublas_results_on_the_host_are_waited_for(self):
         """In the pointer mode of the device a result is work's; in the host's mode the call waits, and the result is 0,
         or the first index."""

@@ -64,11 +64,11 @@ REFUSED = [
      "the size that it would tell is not known"),
     (r"\w+?(Get|Query|Find|Search|workEstimation|Nnz|zeroPivot|InitAll)",
      "the stand-in does not know what it would have to tell"),
-    (r"\w+?([cC]reate|Grow)", "the stand-in does not know what it would have to make"),
+    (r"\w+?([cC]reate|Grow|[mM]alloc|Alloc)", "the stand-in does not know what it would have to make"),
 ]
 # Functions that enqueue no work.
 SETS_UP = re.compile(r"cupti|nvrtc|nvtx|"
-                     r"\w*?(Set[A-Z]|[dD]estroy|Init|[rR]egister|Restore|Group|Plan|Check|Finalize)")
+                     r"\w*?(Set[A-Z]|[dD]estroy|Init|[rR]egister|Restore|Plan|Check|Finalize)")
 # Programs refuse a library that is older than the one that they were built with.
 NEWEST = {("libcudnn", 9): (9, 28, 0), ("libcublas", 12): (12, 9, 1), ("libcublas", 13): (13, 2, 0),
           ("libcublasLt", 12): (12, 9, 1), ("libcublasLt", 13): (13, 2, 0), ("libcufft", 11): (11, 4, 1),
