@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <unistd.h>
 
 static const char memory_magic[8] = "trz-mem", event_magic[8] = "trz-evt";
@@ -175,12 +176,64 @@ cuda_result cuIpcCloseMemHandle(cuda_addr address)
 	return result;
 }
 
+/* ---- events ------------------------------------------------------------ */
+
+/* Those that were made for several processes. */
+struct shared_event {
+	SLIST_ENTRY(shared_event) link;
+	const void *event;
+};
+
+static struct {
+	pthread_mutex_t lock;
+	SLIST_HEAD(, shared_event) all;
+} events = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct shared_event *find_event(const void *event)
+{
+	struct shared_event *e;
+	SLIST_FOREACH(e, &events.all, link)
+		if (e->event == event)
+			break;
+	return e;
+}
+
+bool look_ipc_event_made(const void *event)
+{
+	struct shared_event *e = malloc(sizeof *e);
+	if (!e)
+		return false;
+	e->event = event;
+	pthread_mutex_lock(&events.lock);
+	SLIST_INSERT_HEAD(&events.all, e, link);
+	pthread_mutex_unlock(&events.lock);
+	return true;
+}
+
+void look_ipc_event_gone(const void *event)
+{
+	pthread_mutex_lock(&events.lock);
+	struct shared_event *e = find_event(event);
+	if (e)
+		SLIST_REMOVE(&events.all, e, shared_event, link);
+	pthread_mutex_unlock(&events.lock);
+	free(e);
+}
+
+static bool is_for_processes(const void *event)
+{
+	pthread_mutex_lock(&events.lock);
+	bool is = find_event(event);
+	pthread_mutex_unlock(&events.lock);
+	return is;
+}
+
 /* Waits for the event's work, since each process has queues of its own. */
 cuda_result cuIpcGetEventHandle(struct cuda_ipc *handle, void *event)
 {
 	LOOK_ENTER(cuIpcGetEventHandle);
 	LOOK_NEED(handle, INVALID_VALUE);
-	LOOK_NEED(event, INVALID_HANDLE);
+	LOOK_NEED(event && is_for_processes(event), INVALID_HANDLE);
 	cuda_result result = cuEventSynchronize(event);
 	if (result != TRZ_CUDA_SUCCESS)
 		return result;

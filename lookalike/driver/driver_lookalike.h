@@ -126,6 +126,10 @@ void *look_per_thread(void *function);
 /* driver_module.c: where a function keeps what driver_old.c knows of it. */
 struct look_old_launch **look_function_old(void *function);
 
+/* driver_ipc.c: an event for several processes has been made (false: no host memory), or any event destroyed. */
+bool look_ipc_event_made(const void *event);
+void look_ipc_event_gone(const void *event);
+
 /* driver_link.c: answers options of the compiler (CUjit_option): no time, an empty log, and of errors `error`. */
 void look_answer_jit(const char *error, unsigned count, const int *options, void **values);
 

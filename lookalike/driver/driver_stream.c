@@ -58,6 +58,13 @@ cuda_result cuEventCreate(void **event, unsigned flags)
 	trz_context context = look_context();
 	LOOK_NEED(context, INVALID_CONTEXT);
 	LOOK_NEED(event && are_event_flags(flags), INVALID_VALUE);
+	if (flags & TRZ_CU_EVENT_INTERPROCESS) {
+		cuda_result result = LOOK_SLOT(event_create, context, event);
+		if (result != TRZ_CUDA_SUCCESS || look_ipc_event_made(*event))
+			return result;
+		LOOK_SLOT(event_destroy, context, *event);
+		return TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	if (flags & TRZ_CU_EVENT_DISABLE_TIMING)
 		return LOOK_SLOT(event_create, context, event);
 	return look_result(sim_event_create_timed(look.sim, context, event));
@@ -70,6 +77,7 @@ cuda_result cuEventDestroy_v2(void *event)
 	trz_context context = look_event_context(event);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	bool begun = look_note_begin();
+	look_ipc_event_gone(event);  /* now: another thread may get the handle right after */
 	cuda_result result = LOOK_SLOT(event_destroy, context, event);
 	look_note_end(begun, result == TRZ_CUDA_SUCCESS, SIM_RECORDED_EVENT_END, context, NULL, (uintptr_t)event);
 	return result;

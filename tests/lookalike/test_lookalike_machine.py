@@ -370,6 +370,9 @@ must(runtime.cudaEventCreateWithFlags(byref(e), 6))
 must(runtime.cudaEventRecord(e, None))
 must(runtime.cudaIpcGetMemHandle(byref(memory), c_void_p(p)))
 must(runtime.cudaIpcGetEventHandle(byref(event), e))
+alone = c_void_p()
+must(runtime.cudaEventCreateWithFlags(byref(alone), 2))
+assert runtime.cudaIpcGetEventHandle(byref(Handle()), alone) == 400  # it was not made for several processes
 assert runtime.cudaIpcOpenMemHandle(byref(own), memory, 1) == 201
 assert runtime.cudaIpcGetMemHandle(byref(Handle()), c_void_p(reserve(2 * MIB))) == 1
 command = [sys.executable, "-c", {child!r}, bytes(memory).hex(), bytes(event).hex()]
