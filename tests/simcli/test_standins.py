@@ -144,6 +144,63 @@ class Standins(unittest.TestCase):
                                                                     ctypes.byref(found), results), 0)
         self.assertEqual(found.value, 1)
 
+    def test_cudnn_copies_what_tensor_cores_cannot_read_as_it_lies(self):
+        """A plan's workspace has room for 16-bit tensors whose channels lie apart; their descriptors may be gone."""
+        cudnn = ctypes.CDLL(str(self.opened("libcudnn.so.9", "cudnnBackendCreateDescriptor", "cudnnBackendFinalize",
+                                            "cudnnBackendDestroyDescriptor", "cudnnBackendSetAttribute",
+                                            "cudnnBackendGetAttribute")))
+
+        def descriptor(kind, **attributes):
+            made = ctypes.c_void_p()
+            self.assertEqual(cudnn.cudnnBackendCreateDescriptor(kind, ctypes.byref(made)), 0)
+            for name, (form, values) in attributes.items():
+                self.assertEqual(cudnn.cudnnBackendSetAttribute(made, int(name[1:]), form, ctypes.c_int64(len(values)),
+                                                                values), 0)
+            return made
+
+        def numbers(*values):
+            return 3, (ctypes.c_int64 * len(values))(*values)
+
+        def others(*values):
+            return 15, (ctypes.c_void_p * len(values))(*values)
+
+        def tensor(element, sizes, strides):
+            return descriptor(17, _901=(1, (ctypes.c_int * 1)(element)), _902=numbers(*sizes), _903=numbers(*strides))
+
+        def workspace(element, sizes, strides, filters):
+            """A forward convolution from `sizes` to as much, with filters of 3 x 3 in the same order."""
+            last = strides[1] == 1
+            width = filters[1]
+            tensors = [tensor(element, sizes, strides), tensor(element, sizes, strides),
+                       tensor(element, (*filters, 3, 3), (width * 9, 1, width * 3, width) if last else
+                              (width * 9, 9, 3, 1))]
+            operation = descriptor(10, _704=others(tensors[0]), _705=others(tensors[1]), _703=others(tensors[2]))
+            for made in tensors:
+                cudnn.cudnnBackendDestroyDescriptor(made)
+            graph = descriptor(15, _801=others(operation))
+            heuristics, configuration = descriptor(4, _201=others(graph)), descriptor(3)
+            found, bytes_found = ctypes.c_int64(), ctypes.c_int64()
+            cudnn.cudnnBackendGetAttribute(heuristics, 202, 15, ctypes.c_int64(1), ctypes.byref(found),
+                                           others(configuration)[1])
+            self.assertEqual(found.value, 1)
+            plan = descriptor(5, _401=others(configuration))
+            for made in (operation, graph, heuristics, configuration):
+                cudnn.cudnnBackendDestroyDescriptor(made)
+            self.assertEqual(cudnn.cudnnBackendGetAttribute(plan, 402, 3, ctypes.c_int64(1), ctypes.byref(found),
+                                                            ctypes.byref(bytes_found)), 0)
+            cudnn.cudnnBackendDestroyDescriptor(plan)
+            return bytes_found.value
+
+        sizes, by_planes, by_pixels = (2, 64, 512, 512), (64 << 18, 1 << 18, 512, 1), (64 << 18, 1, 64 << 9, 64)
+        half, bfloat16, single, least = 2, 9, 0, 32 << 20
+        copied = 2 * (2 * 64 * 512 * 512) * 2 + 64 * 64 * 9 * 2
+        for element in half, bfloat16:
+            self.assertEqual(workspace(element, sizes, by_planes, (64, 64)), copied)
+            self.assertEqual(workspace(element, sizes, by_pixels, (64, 64)), least)
+        self.assertEqual(workspace(single, sizes, by_planes, (64, 64)), least)
+        self.assertEqual(workspace(half, sizes, by_planes, (64, 1)), least, "a filter for each channel")
+        self.assertEqual(workspace(half, (2, 64, 8, 8), (64 * 64, 64, 8, 1), (64, 64)), least, "small tensors")
+
     def test_cufft_plans_have_work_areas(self):
         """A plan allocates its own, unless the program says that it brings one; it tells how large that is."""
         library = self.opened("libcufft.so.11", "cufftPlan1d", "cufftCreate", "cufftMakePlanMany", "cufftGetSize",
