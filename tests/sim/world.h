@@ -195,6 +195,8 @@ struct world {
 	pthread_cond_t changed;
 	atomic_uint_fast64_t tags;
 	atomic_bool failed;
+	pthread_t disturber;             /* world_disturb.c */
+	atomic_bool calm;
 };
 
 /* A world with its heap open and nothing allocated. */

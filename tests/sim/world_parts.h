@@ -136,6 +136,13 @@ void world_watch(struct world *w);
 /* Checks that the heap has said that there is memory. */
 const char *world_check_registered(struct world *w, trz_addr address, uint64_t size);
 
+/* ---- world_disturb.c ---- */
+
+/* Whether a world's actors are stopped, which takes longer; stops them now and then, from now on; and lets them be. */
+bool world_is_disturbed(const struct world *w);
+void world_disturb(struct world *w);
+void world_calm(struct world *w);
+
 /* ---- world_uses.c ---- */
 
 uint64_t world_random_size(struct actor *a);

@@ -123,15 +123,25 @@ static const char *run_in_turns(struct world *w, uint64_t events)
 	return NULL;
 }
 
+static void act_at_once(struct world *w, uint64_t events)
+{
+	bool disturbed = world_is_disturbed(w);
+	for (unsigned i = 0; i < w->actor_count; i++)
+		give_work(&w->actors[i], act_freely, events / w->actor_count);
+	if (disturbed)
+		world_disturb(w);
+	for (unsigned i = 0; i < w->actor_count; i++)
+		await(&w->actors[i]);
+	if (disturbed)
+		world_calm(w);
+	w->events += events;
+}
+
 static const char *run_freely(struct world *w, uint64_t events)
 {
 	enum { STRETCHES = 10 };
 	for (int i = 0; i < STRETCHES; i++) {
-		for (unsigned k = 0; k < w->actor_count; k++)
-			give_work(&w->actors[k], act_freely, events / STRETCHES / w->actor_count);
-		for (unsigned k = 0; k < w->actor_count; k++)
-			await(&w->actors[k]);
-		w->events += events / STRETCHES;
+		act_at_once(w, events / STRETCHES);
 		if (atomic_load(&w->failed))
 			return w->wrong;
 		TRY(world_check(w));
