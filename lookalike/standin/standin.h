@@ -13,6 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Each library has these functions, and handles, of its own: one must not call another's. */
+#pragma GCC visibility push(hidden)
+
 /* The generator defines a family's statuses: STANDIN_NOT_INITIALIZED (of a handle that is none), STANDIN_INVALID_VALUE,
  * STANDIN_EXECUTION_FAILED. */
 
@@ -85,5 +88,7 @@ int standin_make_descriptor(void **made, size_t bytes);
 	int create(void **made) { return standin_make_descriptor(made, bytes); } \
 	int destroy(void *made) { free(made); return 0; }
 #define STANDIN_DESCRIPTOR(create, destroy) STANDIN_DESCRIPTOR_OF(create, destroy, 64)
+
+#pragma GCC visibility pop
 
 #endif

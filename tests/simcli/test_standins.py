@@ -97,6 +97,12 @@ class Standins(unittest.TestCase):
             self.assertTrue((self.target / name).exists(), name)
         self.assertEqual(self.made["libcublas.so.13"], 7)
 
+    def test_a_library_cannot_call_the_functions_that_another_has_for_itself(self):
+        for library in self.target.glob("*.so*"):
+            with self.subTest(library.name):
+                symbols = subprocess.check_output(["nm", "-D", "--defined-only", library], text=True)
+                self.assertNotIn(" standin_", symbols)
+
     def test_an_extension_finds_what_pytorch_does_not_need(self):
         code = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], os.RTLD_NOW)"
         subprocess.run([sys.executable, "-c", code, self.root / "serving" / "_C.so"], check=True)
