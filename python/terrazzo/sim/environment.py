@@ -186,9 +186,11 @@ def warn_of_old_standins(folder):
     if os.environ.get("TERRAZZO_SIM_STANDINS") == str(folder) or not mark.exists():
         return
     os.environ["TERRAZZO_SIM_STANDINS"] = str(folder)
-    if json.loads(mark.read_text()).get("standins") != digest_sources():
+    made = json.loads(mark.read_text())
+    if made.get("standins") != digest_sources():
+        version = f" --torch {made['torch']}" if made.get("torch") else ""
         print(f"terrazzo: {folder} was set up by another terrazzo, so what its stand-ins for CUDA's libraries do "
-              f"may be wrong by now: run `terrazzo sim --setup {folder}` again", file=sys.stderr)
+              f"may be wrong by now: run `terrazzo sim --setup {folder}{version}` again", file=sys.stderr)
 
 
 def find_compiler():
