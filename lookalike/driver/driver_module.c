@@ -165,12 +165,17 @@ cuda_result cuModuleLoadData(void **module, const void *image)
 	return load(module, image, FATBIN_UNKNOWN_SIZE);
 }
 
+/* A load's result, after answers to its options of the compiler. */
+static cuda_result answered(cuda_result result, unsigned count, int *options, void **values)
+{
+	look_answer_jit(result == TRZ_CUDA_SUCCESS ? "" : trz_last_error(), count, options, values);
+	return result;
+}
+
 cuda_result cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *options, void **values)
 {
 	LOOK_NEED(count == 0 || (options && values), INVALID_VALUE);
-	cuda_result result = cuModuleLoadData(module, image);
-	look_answer_jit(result == TRZ_CUDA_SUCCESS ? "" : trz_last_error(), count, options, values);
-	return result;
+	return answered(cuModuleLoadData(module, image), count, options, values);
 }
 
 cuda_result cuModuleLoadFatBinary(void **module, const void *image)
@@ -230,9 +235,7 @@ cuda_result cuLibraryLoadData(void **library, const void *image, int *options, v
 	LOOK_ENTER(cuLibraryLoadData);
 	(void)library_options, (void)library_values, (void)library_count;
 	LOOK_NEED(library && image && (count == 0 || (options && values)), INVALID_VALUE);
-	cuda_result result = load(library, image, FATBIN_UNKNOWN_SIZE);
-	look_answer_jit(result == TRZ_CUDA_SUCCESS ? "" : trz_last_error(), count, options, values);
-	return result;
+	return answered(load(library, image, FATBIN_UNKNOWN_SIZE), count, options, values);
 }
 
 cuda_result cuLibraryLoadFromFile(void **library, const char *path, int *options, void **values, unsigned count,
@@ -241,9 +244,7 @@ cuda_result cuLibraryLoadFromFile(void **library, const char *path, int *options
 	LOOK_ENTER(cuLibraryLoadFromFile);
 	(void)library_options, (void)library_values, (void)library_count;
 	LOOK_NEED(count == 0 || (options && values), INVALID_VALUE);
-	cuda_result result = load_file(library, path);
-	look_answer_jit(result == TRZ_CUDA_SUCCESS ? "" : trz_last_error(), count, options, values);
-	return result;
+	return answered(load_file(library, path), count, options, values);
 }
 
 cuda_result cuLibraryUnload(void *library)
