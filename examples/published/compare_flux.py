@@ -10,7 +10,6 @@ Published figures: "Exploring Quantization Backends in Diffusers", diffusers-qua
 the results, and says how to set ENV up and why figures differ.
 """
 import argparse
-import re
 import tempfile
 from pathlib import Path
 
@@ -26,9 +25,9 @@ PUBLISHED = {  # kind: GiB when loaded, and in all
 def run(args, folder, way, kind):
     """GiB reserved when loaded and in all"""
     here = Path(__file__).resolve().parent
-    _, done = ways.run(args, way, ["--device=h100"], ["python", here / "flux_run.py", folder, str(args.steps), kind],
-                       folder, folder, here)
-    return [float(said) for said in re.findall(r"^(?:loaded|in all): .* reserved (\S+)$", done.stdout, re.MULTILINE)]
+    command = ["python", here / "flux_run.py", folder, str(args.steps), kind]
+    words, done = ways.run(args, way, ["--device=h100"], command, folder, folder, here)
+    return [float(said) for said in ways.find_lines(words, done, r"^(?:loaded|in all): .* reserved (\S+)$", 2)]
 
 
 def main():

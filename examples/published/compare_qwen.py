@@ -8,7 +8,6 @@ Published figures: docs/source/benchmark/speed_benchmark.rst of QwenLM/Qwen3 at 
 in BF16, the most that PyTorch had allocated. docs/sim.md has the results, and says how to set ENV up.
 """
 import argparse
-import re
 from pathlib import Path
 
 import ways
@@ -29,9 +28,7 @@ def run(args, way, size):
     here = Path(__file__).resolve().parent
     words, done = ways.run(args, way, ["--device=a100"],
                            ["python", here / "qwen_run.py", size, str(args.steps), *LENGTHS], here, here, here)
-    found = re.findall(r"^\d+: allocated (\S+) reserved (\S+)$", done.stdout, re.MULTILINE)
-    if len(found) != len(LENGTHS):
-        ways.fail(words, done)
+    found = ways.find_lines(words, done, r"^\d+: allocated (\S+) reserved (\S+)$", len(LENGTHS))
     return [(float(allocated), float(reserved)) for allocated, reserved in found]
 
 

@@ -10,7 +10,6 @@ figures differ.
 """
 import argparse
 import collections
-import re
 import tempfile
 from pathlib import Path
 
@@ -67,9 +66,7 @@ def run(args, folder, way, page, attention, chosen):
     here = Path(__file__).resolve().parent
     command = ["python", here / "sdpa_run.py", page, attention, *chosen]
     words, done = ways.run(args, way, PAGES[page].device, command, folder, folder, here)
-    found = re.findall(r"^peak \S+ (?:(\S+) (\S+)|out of memory)$", done.stdout, re.MULTILINE)
-    if len(found) != len(chosen):
-        ways.fail(words, done)
+    found = ways.find_lines(words, done, r"^peak \S+ (?:(\S+) (\S+)|out of memory)$", len(chosen))
     return [(float(allocated), float(reserved)) if allocated else None for allocated, reserved in found]
 
 

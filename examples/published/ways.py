@@ -2,6 +2,7 @@
 """The allocators to compare, running a program of a clone on the simulated device under one of them, and a table."""
 import io
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -97,3 +98,11 @@ def run(*args):
 
 def fail(words, done):
     sys.exit(f"{' '.join(map(str, words))}: status {done.returncode}\n{done.stdout[-4000:]}")
+
+
+def find_lines(words, done, pattern, count):
+    """What a pattern finds in what a run has printed, which must have it in `count` lines"""
+    found = re.findall(pattern, done.stdout, re.MULTILINE)
+    if len(found) != count:
+        fail(words, done)
+    return found
